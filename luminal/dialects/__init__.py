@@ -1,0 +1,1 @@
+"""The levels of the descent, each an xDSL dialect: hlo, primitive, kernel."""

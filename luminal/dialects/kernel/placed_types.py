@@ -1,0 +1,232 @@
+"""Attributes of the placed kernel form: tiles of values, references to memory, loops and addresses.
+
+A *tile* is a value for every coordinate of its axes: unrolled vector registers on a CPU, a block in Triton, lanes times
+registers in Metal.  Each attribute wraps a frozen dataclass and prints as one quoted line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from xdsl.ir import Data, TypeAttribute
+from xdsl.irdl import irdl_attr_definition
+from xdsl.parser import AttrParser
+from xdsl.printer import Printer
+
+from luminal.dialects.symbol_scope import current_symbols
+from luminal.dim import Dim, parse_dim
+from luminal.dtype import DType, dtype_of
+
+Parsed = TypeVar("Parsed")
+
+
+def _parse_quoted(parser: AttrParser, read: Callable[[str], Parsed]) -> Parsed:
+    with parser.in_angle_brackets():
+        return read(parser.parse_str_literal())
+
+
+def _dim(text: str) -> Dim:
+    return parse_dim(text, current_symbols())
+
+
+@dataclass(frozen=True, slots=True)
+class TileAxis:
+    """One axis of a tile: `extent` steps of `weight` along an index; `lane` marks the lanes of a vector."""
+
+    index: str
+    extent: int
+    weight: int = 1
+    lane: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.index}:{self.extent}*{self.weight}" + (":lane" if self.lane else "")
+
+    @staticmethod
+    def parse(text: str) -> TileAxis:
+        index, size, *lane = text.split(":")
+        extent, weight = size.split("*")
+        return TileAxis(index, int(extent), int(weight), bool(lane))
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """dtype and axes, in the order of their stage's factors; at most one lane axis, which is last."""
+
+    dtype: DType
+    axes: tuple[TileAxis, ...] = ()
+
+    def __str__(self) -> str:
+        return " ".join([self.dtype.name, *map(str, self.axes)])
+
+    @property
+    def lane(self) -> TileAxis | None:
+        return self.axes[-1] if self.axes and self.axes[-1].lane else None
+
+
+@irdl_attr_definition
+class TileType(Data[Tile], TypeAttribute):
+    """!kernel.tile<"f32 i:8*1 j:16*1:lane">"""
+
+    name = "kernel.tile"
+
+    @classmethod
+    def parse_parameter(cls, parser: AttrParser) -> Tile:
+        def read(text: str) -> Tile:
+            dtype, *axes = text.split()
+            return Tile(dtype_of(dtype), tuple(map(TileAxis.parse, axes)))
+
+        return _parse_quoted(parser, read)
+
+    def print_parameter(self, printer: Printer) -> None:
+        printer.print_string(f'<"{self.data}">')
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """Flat memory: dtype, how many elements may be addressed, kind (argument, output, scratch) and alias class.
+
+    References of different alias classes never overlap; equal non-negative classes are the same memory.
+    """
+
+    dtype: DType
+    elements: Dim
+    kind: str
+    alias: int = -1
+
+    def __str__(self) -> str:
+        return f"{self.dtype.name} {self.kind} {self.alias} [{self.elements}]"
+
+
+@irdl_attr_definition
+class ReferenceType(Data[Reference], TypeAttribute):
+    """!kernel.ref<"f32 argument 0 [4096]">"""
+
+    name = "kernel.ref"
+
+    @classmethod
+    def parse_parameter(cls, parser: AttrParser) -> Reference:
+        def read(text: str) -> Reference:
+            dtype, kind, alias, elements = text.split(" ", 3)
+            return Reference(dtype_of(dtype), _dim(elements[1:-1]), kind, int(alias))
+
+        return _parse_quoted(parser, read)
+
+    def print_parameter(self, printer: Printer) -> None:
+        printer.print_string(f'<"{self.data}">')
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """One loop: `weight` elements of `index` per iteration, `extent` iterations (None: what is left of `size`).
+
+    `outer_weights` belong to the loops over the same index that stand around it, outermost first.  Where the index is
+    `ragged`, `size` is no multiple of what the loops cover, and the last iterations are cut short or masked.  `role` is
+    loop, unroll or parallel; `masked` asks for one body with masks instead of a full and a tail body.
+    """
+
+    index: str
+    weight: int
+    extent: int | None
+    size: Dim
+    ragged: bool
+    outer_weights: tuple[int, ...] = ()
+    role: str = "loop"
+    masked: bool = False
+
+    def trips(self, size: int, outer: tuple[int, ...]) -> int:
+        """The number of iterations for a size and the values of the outer loop variables."""
+        covered = sum(value * weight for value, weight in zip(outer, self.outer_weights, strict=True))
+        left = max(0, -(-(size - covered) // self.weight))
+        return left if self.extent is None else min(self.extent, left)
+
+    def __str__(self) -> str:
+        words = [self.index, f"weight={self.weight}", f"extent={'*' if self.extent is None else self.extent}"]
+        words += [f"outer={','.join(map(str, self.outer_weights)) or '.'}", f"role={self.role}"]
+        words += ["ragged"] * self.ragged + ["masked"] * self.masked
+        return " ".join(words) + f" size={self.size}"
+
+    @staticmethod
+    def parse(text: str) -> Loop:
+        head, _, size = text.partition(" size=")
+        index, *words = head.split()
+        facts = dict(word.split("=") for word in words if "=" in word)
+        outer = tuple(int(w) for w in facts["outer"].split(",")) if facts["outer"] != "." else ()
+        extent = None if facts["extent"] == "*" else int(facts["extent"])
+        flags = {word for word in words if "=" not in word}
+        return Loop(
+            index, int(facts["weight"]), extent, _dim(size), "ragged" in flags, outer, facts["role"], "masked" in flags
+        )
+
+
+@irdl_attr_definition
+class LoopAttribute(Data[Loop]):
+    """#kernel.loop<"i weight=8 extent=* outer=. role=loop ragged size=s">"""
+
+    name = "kernel.loop"
+
+    @classmethod
+    def parse_parameter(cls, parser: AttrParser) -> Loop:
+        return _parse_quoted(parser, Loop.parse)
+
+    def print_parameter(self, printer: Printer) -> None:
+        printer.print_string(f'<"{self.data}">')
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """An affine address in elements: a stride per loop variable, a stride per tile axis, and an offset."""
+
+    strides: tuple[Dim, ...]
+    axis_strides: tuple[Dim, ...]
+    offset: Dim
+
+    def __str__(self) -> str:
+        return " | ".join([", ".join(map(str, self.strides)), ", ".join(map(str, self.axis_strides)), str(self.offset)])
+
+    @staticmethod
+    def parse(text: str) -> Address:
+        strides, axis_strides, offset = text.split(" | ") if not text.startswith(" | ") else ["", *text[3:].split(" | ")]
+        return Address(_dims(strides), _dims(axis_strides), _dim(offset))
+
+
+def _dims(text: str) -> tuple[Dim, ...]:
+    """Comma-separated dims; commas inside parentheses belong to min and max."""
+    parts: list[str] = [""]
+    depth = 0
+    for letter in text:
+        depth += (letter == "(") - (letter == ")")
+        if letter == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    return tuple(_dim(part.strip()) for part in parts if part.strip())
+
+
+@irdl_attr_definition
+class AddressAttribute(Data[Address]):
+    """#kernel.address<"s, 8 | 16, 1 | 0">"""
+
+    name = "kernel.address"
+
+    @classmethod
+    def parse_parameter(cls, parser: AttrParser) -> Address:
+        return _parse_quoted(parser, Address.parse)
+
+    def print_parameter(self, printer: Printer) -> None:
+        printer.print_string(f'<"{self.data}">')
+
+
+@irdl_attr_definition
+class SizeAttribute(Data[Dim]):
+    """#kernel.size<"2*s + 1">: a dim."""
+
+    name = "kernel.size"
+
+    @classmethod
+    def parse_parameter(cls, parser: AttrParser) -> Dim:
+        return _parse_quoted(parser, _dim)
+
+    def print_parameter(self, printer: Printer) -> None:
+        printer.print_string(f'<"{self.data}">')

@@ -1,0 +1,319 @@
+"""Terms over indices: what a region computes, as a hash-consed graph that knows no operator by name.
+
+A region of primitives becomes terms: loads at index expressions, elementwise operations, reductions over indices and
+carried loops.  A term has an operation, operands, an attribute, a dtype and a set of free indices; equal terms are one
+object of the region's own table.  Everything in a region is inlined, so fusion is a matter of where a term is computed,
+which a `Schedule` says and `luminal.passes.place` carries out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple, cast
+
+from luminal.dim import Dim, as_dim, product
+from luminal.dtype import DType, bool_, i64
+
+Attribute = object
+
+
+@dataclass(frozen=True, slots=True)
+class Affine:
+    """offset + sum of index * stride, in elements; `strides` is sorted by index name and holds no zero stride."""
+
+    strides: tuple[tuple[str, Dim], ...]
+    offset: Dim
+
+    @staticmethod
+    def of(strides: Mapping[str, Dim | int], offset: Dim | int = 0) -> Affine:
+        kept = ((name, as_dim(stride)) for name, stride in strides.items())
+        return Affine(tuple(sorted((n, s) for n, s in kept if s.constant != 0)), as_dim(offset))
+
+    def stride(self, index: str) -> Dim:
+        """The stride of an index; 0 where it does not occur."""
+        return dict(self.strides).get(index, as_dim(0))
+
+    @property
+    def indices(self) -> frozenset[str]:
+        return frozenset(name for name, _ in self.strides)
+
+    def plus(self, other: Affine) -> Affine:
+        total = dict(self.strides)
+        for name, stride in other.strides:
+            total[name] = total.get(name, as_dim(0)) + stride
+        return Affine.of(total, self.offset + other.offset)
+
+    def times(self, factor: Dim | int) -> Affine:
+        return Affine.of({n: s * factor for n, s in self.strides}, self.offset * factor)
+
+    def __str__(self) -> str:
+        parts = [name if stride.constant == 1 else f"({stride})*{name}" for name, stride in self.strides]
+        if self.offset.constant != 0 or not parts:
+            parts.append(f"({self.offset})")
+        return " + ".join(parts)
+
+
+class LoadAttribute(NamedTuple):
+    """What a load reads: argument number, affine address in elements, and which optional operands follow.
+
+    Operands: an i64 term added to the address if `dynamic`, then a bool term if `guarded`; where the guard is false
+    nothing is read and the value is zero.
+    """
+
+    argument: int
+    address: Affine
+    dynamic: bool
+    guarded: bool
+
+
+class ReduceAttribute(NamedTuple):
+    """A reduction's monoid (sum, prod, max, min, argmax, argmin) and the indices that it binds, sorted."""
+
+    monoid: str
+    indices: tuple[str, ...]
+
+
+class ScanAttribute(NamedTuple):
+    """An inclusive prefix reduction along one index, which stays free."""
+
+    monoid: str
+    index: str
+
+
+class LoopAttribute(NamedTuple):
+    """A carried loop: its index, an identifier that its carries name, and the free indices of each carry."""
+
+    index: str
+    identifier: int
+    carries: tuple[frozenset[str], ...]
+
+
+# name -> number of operands; the attribute is the primitive's variant (base, phase, rounding, sign, kind, predicate).
+ELEMENTWISE: Mapping[str, int] = {
+    "log2": 1, "exp2": 1, "sin": 1, "sqrt": 1, "cast": 1,
+    "recip": 2, "add": 2, "mul": 2, "mod": 2, "bits": 2, "less_than": 2, "max": 2, "min": 2,
+    "select": 3,
+}  # fmt: skip
+LEAVES = ("constant", "index", "dimension", "load", "carry")
+STRUCTURED = ("reduce", "scan", "loop", "project")
+PAIRED_MONOIDS = ("argmax", "argmin")
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Term:
+    """One node; compared by identity, since its table holds equal nodes once."""
+
+    op: str
+    operands: tuple[Term, ...]
+    attribute: Attribute
+    dtype: DType
+    free: frozenset[str]
+    number: int
+
+    def __repr__(self) -> str:
+        return f"%{self.number}:{self.op}"
+
+    @property
+    def load(self) -> LoadAttribute:
+        return cast(LoadAttribute, self.attribute)
+
+    @property
+    def reduce(self) -> ReduceAttribute:
+        return cast(ReduceAttribute, self.attribute)
+
+    @property
+    def loop(self) -> LoopAttribute:
+        return cast(LoopAttribute, self.attribute)
+
+
+class TermTable:
+    """The hash-consing table of one region; a term's number is its place in the order of creation."""
+
+    def __init__(self) -> None:
+        self._terms: dict[object, Term] = {}
+        self._loops = 0
+
+    def make(
+        self,
+        op: str,
+        operands: tuple[Term, ...],
+        attribute: Attribute,
+        dtype: DType,
+        free: frozenset[str] | None = None,
+    ) -> Term:
+        if free is None:
+            free = frozenset().union(*(operand.free for operand in operands))
+        key = (op, tuple(id(operand) for operand in operands), attribute, dtype.name, free)
+        found = self._terms.get(key)
+        if found is None:
+            found = self._terms[key] = Term(op, operands, attribute, dtype, free, len(self._terms))
+        return found
+
+    def constant(self, bits: int, dtype: DType) -> Term:
+        return self.make("constant", (), bits, dtype)
+
+    def index(self, value: Affine) -> Term:
+        """The i64 value of an affine expression of indices."""
+        if not value.strides:
+            return self.dimension(value.offset)
+        return self.make("index", (), value, i64, value.indices)
+
+    def dimension(self, value: Dim) -> Term:
+        """The i64 value of a dim; a constant where the dim is one."""
+        if value.constant is not None:
+            return self.constant(value.constant & (2**64 - 1), i64)
+        return self.make("dimension", (), value, i64)
+
+    def read(
+        self,
+        argument: int,
+        address: Affine,
+        dtype: DType,
+        dynamic: Term | None = None,
+        guard: Term | None = None,
+    ) -> Term:
+        operands = tuple(term for term in (dynamic, guard) if term is not None)
+        free = address.indices.union(*(operand.free for operand in operands))
+        attribute = LoadAttribute(argument, address, dynamic is not None, guard is not None)
+        return self.make("load", operands, attribute, dtype, free)
+
+    def apply(self, op: str, operands: tuple[Term, ...], variant: str | None, dtype: DType) -> Term:
+        return self.make(op, operands, variant, dtype)
+
+    def reduce(self, monoid: str, indices: Iterable[str], operands: tuple[Term, ...]) -> Term:
+        """operands: the value; for argmax and argmin the value and its i64 position, which is the result."""
+        bound = tuple(sorted(indices))
+        free = frozenset().union(*(operand.free for operand in operands)) - set(bound)
+        return self.make("reduce", operands, ReduceAttribute(monoid, bound), operands[-1].dtype, free)
+
+    def scan(self, monoid: str, index: str, value: Term) -> Term:
+        return self.make("scan", (value,), ScanAttribute(monoid, index), value.dtype, value.free | {index})
+
+    def carries(self, index: str, kinds: list[tuple[DType, frozenset[str]]]) -> list[Term]:
+        """Fresh carries for a loop over `index`: their values at the start of an iteration."""
+        identifier, self._loops = self._loops, self._loops + 1
+        return [
+            self.make("carry", (), (identifier, position), dtype, free | {index})
+            for position, (dtype, free) in enumerate(kinds)
+        ]
+
+    def loop(self, index: str, carries: list[Term], inits: list[Term], nexts: list[Term]) -> list[Term]:
+        """loop(index, inits, step): the carried values after the last iteration; the one form of every fold."""
+        identifier = cast(tuple[int, int], carries[0].attribute)[0]
+        kinds = tuple(carry.free - {index} for carry in carries)
+        attribute = LoopAttribute(index, identifier, kinds)
+        free = frozenset().union(*kinds)
+        body = self.make("loop", (*inits, *nexts), attribute, carries[0].dtype, free)
+        return [
+            self.make("project", (body,), position, carry.dtype, kinds[position])
+            for position, carry in enumerate(carries)
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """A tensor in flat memory that a region reads: dtype, addressable elements, whether it never changes."""
+
+    dtype: DType
+    elements: Dim
+    constant: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A tensor in flat memory that a region writes: `term` at every value of its indices, at an affine address.
+
+    `dynamic` is an i64 term added to the address, `guard` a bool term (nothing is written where it is false) and
+    `combine` how a write meets what is there (set, add, mul, max, min).  `alias` numbers the argument whose memory
+    this is, -1 for none.
+    """
+
+    term: Term
+    elements: Dim
+    address: Affine
+    dynamic: Term | None = None
+    guard: Term | None = None
+    combine: str = "set"
+    alias: int = -1
+    indices: frozenset[str] = frozenset()
+
+    @property
+    def dtype(self) -> DType:
+        return self.term.dtype
+
+    @property
+    def terms(self) -> tuple[Term, ...]:
+        return tuple(term for term in (self.term, self.dynamic, self.guard) if term is not None)
+
+
+@dataclass
+class Region:
+    """What one kernel computes.
+
+    `extents` gives every index its size; `inner` lists terms that were roots of regions merged into this one, which a
+    schedule may keep in a buffer.  Indices, arguments and symbols bear canonical names, so that equal regions have
+    equal text, which is their key.
+    """
+
+    table: TermTable
+    extents: dict[str, Dim]
+    arguments: list[Argument]
+    outputs: list[Output]
+    inner: list[Term] = field(default_factory=list[Term])
+
+    @property
+    def symbols(self) -> list[str]:
+        """The names of the symbolic sizes that the region depends on, sorted."""
+        dims = [*self.extents.values(), *(argument.elements for argument in self.arguments)]
+        for term in self.terms():
+            if term.op == "load":
+                dims += _affine_dims(term.load.address)
+            elif term.op == "index":
+                dims += _affine_dims(cast(Affine, term.attribute))
+            elif term.op == "dimension":
+                dims.append(cast(Dim, term.attribute))
+        for output in self.outputs:
+            dims += [output.elements, *_affine_dims(output.address)]
+        return sorted({symbol.name for dim in dims for symbol in dim.symbols()})
+
+    def terms(self) -> list[Term]:
+        """All terms that the outputs need, operands before users, in an order that follows structure alone."""
+        return list(postorder(term for output in self.outputs for term in output.terms))
+
+    def numbering(self) -> dict[Term, int]:
+        """The canonical number of each term, which schedules and the printed form use."""
+        return {term: number for number, term in enumerate(self.terms())}
+
+    def elements(self, term: Term) -> Dim:
+        """How many values a term has over its free indices."""
+        return product(self.extents[name] for name in sorted(term.free))
+
+
+def _affine_dims(address: Affine) -> list[Dim]:
+    return [address.offset, *(stride for _, stride in address.strides)]
+
+
+def postorder(roots: Iterable[Term]) -> Iterator[Term]:
+    """Terms reachable from the roots, each once, operands first."""
+    seen: set[Term] = set()
+    stack = [(root, False) for root in reversed(list(roots))]
+    while stack:
+        term, expanded = stack.pop()
+        if expanded:
+            yield term
+            continue
+        if term in seen:
+            continue
+        seen.add(term)
+        stack.append((term, True))
+        stack += [(operand, False) for operand in reversed(term.operands)]
+
+
+def depends_on(term: Term, other: Term) -> bool:
+    """Whether the value of `term` needs that of `other`."""
+    return any(found is other for found in postorder([term]))
+
+
+def predicate(table: TermTable, left: Term, right: Term, kind: str = "lt") -> Term:
+    return table.apply("less_than", (left, right), kind, bool_)

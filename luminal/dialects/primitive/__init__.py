@@ -1,0 +1,1 @@
+"""The primitive level: SSA on tensors, no implicit broadcasting, views are free."""

@@ -1,0 +1,77 @@
+"""One exception class per mistake a user can make; all derive from LuminalError.
+
+Each class also derives from the built-in exception that PyTorch or Python raises for the same mistake, so that
+`except IndexError` keeps working. Messages name what was given and what would be right.
+"""
+from __future__ import annotations
+
+
+class LuminalError(Exception):
+    """Base of every error that Luminal raises on purpose."""
+
+
+class ShapeError(LuminalError, ValueError):
+    """Shapes do not fit the operation."""
+
+
+class DTypeError(LuminalError, TypeError):
+    """A dtype is unknown, or does not fit the operation or the value."""
+
+
+class AxisError(LuminalError, IndexError):
+    """An axis lies outside the tensor's rank, or is named twice."""
+
+
+class OptionError(LuminalError, ValueError):
+    """An option or attribute is unknown or has a value that it cannot have."""
+
+
+class UnsetInputError(LuminalError, RuntimeError):
+    """An input of the graph has no data."""
+
+
+class UnsetDimError(LuminalError, KeyError):
+    """A symbolic dim has no value where one is needed."""
+
+    def __str__(self) -> str:  # KeyError would print the repr of its message
+        return str(self.args[0]) if self.args else ""
+
+
+class DimRangeError(LuminalError, ValueError):
+    """A dim has a value outside its declared range, or two ranges, or divides by zero."""
+
+
+class DataSizeError(LuminalError, ValueError):
+    """Data has another number of elements, shape or rank than its tensor."""
+
+
+class DeviceError(LuminalError, RuntimeError):
+    """A tensor lies on a device that the target does not serve."""
+
+
+class IndexOutOfRangeError(LuminalError, IndexError):
+    """An index of a gather or scatter lies outside the tensor at run time."""
+
+
+class UnsupportedOpError(LuminalError, NotImplementedError):
+    """An operation has no lowering where one is demanded (strict mode)."""
+
+
+class UnsupportedTargetError(LuminalError, ValueError):
+    """The target is not known, or cannot hold a dtype or an operation."""
+
+
+class VerifyError(LuminalError, ValueError):
+    """IR text or a module that breaks the rules of its dialect."""
+
+
+class ScheduleError(LuminalError, ValueError):
+    """A schedule that is not legal for its region."""
+
+
+class LicenceError(LuminalError, ValueError):
+    """A licence name is unknown, or a rewrite lacks the licence that it needs."""
+
+
+class CompileError(LuminalError, RuntimeError):
+    """Code generation failed; an internal mistake that is never hidden."""
