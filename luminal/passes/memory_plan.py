@@ -1,8 +1,8 @@
-"""Places values in one arena: blocks whose lifetimes meet never overlap, for every value of the symbolic sizes.
+"""Places values in one arena: blocks whose lifetimes meet never overlap, at any value of the symbolic sizes.
 
-A block's offset is the largest end of the blocks that lie *below* it.  Which of two blocks that are alive together lies
-below is fixed when compiling, from a best-fit packing at representative sizes; so offsets are a handful of additions
-and maxima at run time, and hold for sizes that were never looked at.
+A block's offset is the largest end of the blocks that lie *below* it.  Which of two blocks that are alive together
+lies below is fixed when compiling, from a best-fit packing at representative sizes; so offsets are a handful of
+additions and maxima at run time, and hold for sizes that were never looked at.
 """
 
 from __future__ import annotations
@@ -65,7 +65,8 @@ class ArenaPlan:
         for number in self.order:
             block = self.blocks[number]
             on = ", ".join(f"b{b}" for b in self.below[number]) or "the floor"
-            lines.append(f"b{number}: {rounded(block.size)} bytes, steps {block.first} to {block.last}, on {on}")
+            when = f"steps {block.first} to {block.last}"
+            lines.append(f"b{number}: {rounded(block.size)} bytes, {when}, on {on}")
         return "\n".join(lines)
 
 
@@ -80,7 +81,7 @@ def live_peak(blocks: Sequence[Block], dims: Mapping[str, int]) -> int:
 
 
 def plan_arena(blocks: Sequence[Block], samples: Sequence[Mapping[str, int]]) -> ArenaPlan:
-    """An arena for `blocks`.  `samples` are sizes at which the arena shall be small; any others are as safe."""
+    """An arena for `blocks`.  `samples` are sizes at which the arena shall be small; it is right at all."""
     meeting = [
         [other for other in range(len(blocks)) if other != number and blocks[other].meets(block)]
         for number, block in enumerate(blocks)
@@ -145,7 +146,7 @@ _RANKS: tuple[Callable[[Block, int], tuple[int, ...]], ...] = (
 def _candidates(
     blocks: Sequence[Block], meeting: list[list[int]], evaluated: list[list[int]]
 ) -> Iterator[list[int]]:
-    """Stacking orders, lower blocks first: packed at each sample, then again with what stuck out placed first."""
+    """Stacking orders, lower blocks first: packed at each sample, again with what stuck out placed first."""
     for sizes, rank in itertools.product(evaluated, _RANKS):
         queue = sorted(range(len(blocks)), key=lambda n: (*rank(blocks[n], sizes[n]), n))
         for _ in range(_REPACKINGS):
@@ -159,7 +160,7 @@ def _candidates(
 
 
 def _packed(queue: Sequence[int], meeting: list[list[int]], sizes: list[int]) -> list[int]:
-    """Offsets by best fit: each block in turn takes the tightest gap among the placed blocks that it meets."""
+    """Offsets by best fit: each block in turn takes the tightest gap between placed blocks that it meets."""
     offsets = [-1] * len(sizes)
     for number in queue:
         placed = (other for other in meeting[number] if offsets[other] >= 0)
@@ -184,7 +185,7 @@ def _tightest_gap(taken: list[tuple[int, int]], size: int) -> int:
 
 def _below(order: Sequence[int], meeting: list[list[int]]) -> list[list[int]]:
     rank = {number: place for place, number in enumerate(order)}
-    return [[other for other in others if rank[other] < rank[number]] for number, others in enumerate(meeting)]
+    return [[o for o in others if rank[o] < rank[number]] for number, others in enumerate(meeting)]
 
 
 def _reduced(order: Sequence[int], below: list[list[int]]) -> tuple[tuple[int, ...], ...]:

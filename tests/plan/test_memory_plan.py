@@ -1,4 +1,4 @@
-"""The arena: no two blocks that live together overlap, at any size; and the arena is close to the live peak."""
+"""The arena: no two blocks that live together overlap, at any size; it is close to the live peak."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from luminal.dim import Symbol, as_dim, dim
 from luminal.passes.memory_plan import ArenaPlan, Block, live_peak, plan_arena, rounded, sample_dims
 
 B, S = dim("b", min=0, max=64), dim("s", min=0, max=512)
+SYMBOLS = [Symbol("b", 0, 64), Symbol("s", 0, 512)]
+POINTS = st.tuples(st.integers(0, 64), st.integers(0, 512))
 SIZES = [as_dim(0), as_dim(100), B * 4, B * S * 4, B * S * S * 2, S * 12 + 8, S // 2 * 64, as_dim(4096)]
 
 
@@ -38,12 +40,12 @@ def overlapping(plan: ArenaPlan, dims: dict[str, int]) -> list[tuple[int, int]]:
 
 
 @settings(deadline=None, max_examples=200, derandomize=True)
-@given(block_lists(), st.lists(st.tuples(st.integers(0, 64), st.integers(0, 512)), min_size=1, max_size=4), st.data())
+@given(block_lists(), st.lists(POINTS, min_size=1, max_size=4), st.data())
 def test_live_blocks_never_overlap(
     blocks: list[Block], points: list[tuple[int, int]], data: st.DataObject
 ) -> None:
     hint = data.draw(st.sampled_from(points))
-    plan = plan_arena(blocks, sample_dims([Symbol("b", 0, 64), Symbol("s", 0, 512)], {"b": hint[0], "s": hint[1]}))
+    plan = plan_arena(blocks, sample_dims(SYMBOLS, {"b": hint[0], "s": hint[1]}))
     for b, s in points:
         dims = {"b": b, "s": s}
         assert overlapping(plan, dims) == []
@@ -57,9 +59,9 @@ def test_reuse_is_close_to_the_live_peak() -> None:
     blocks: list[Block] = []
     for layer in range(6):
         step = 6 * layer
-        blocks += [Block(hidden, step, step + 4), Block(hidden, step, step + 1), Block(scores, step + 1, step + 2)]
-        blocks += [Block(hidden, step + 2, step + 3), Block(wide, step + 4, step + 5), Block(hidden, step + 3, step + 6)]
-    plan = plan_arena(blocks, sample_dims([Symbol("b", 0, 64), Symbol("s", 0, 512)], {"b": 8, "s": 40}))
+        lives = [(hidden, 0, 4), (hidden, 0, 1), (scores, 1, 2), (hidden, 2, 3), (wide, 4, 5), (hidden, 3, 6)]
+        blocks += [Block(size, step + first, step + last) for size, first, last in lives]
+    plan = plan_arena(blocks, sample_dims(SYMBOLS, {"b": 8, "s": 40}))
     for dims in ({"b": 32, "s": 128}, {"b": 1, "s": 16}, {"b": 8, "s": 512}):
         assert plan.total(dims) <= 1.1 * live_peak(blocks, dims)
 
