@@ -252,7 +252,8 @@ class Region:
     """What one kernel computes.
 
     `extents` gives every index its size; `inner` lists terms that were roots of regions merged into this one, which a
-    schedule may keep in a buffer.  Indices, arguments and symbols bear canonical names, so that equal regions have
+    schedule may keep in a buffer.  `parents` says of an index that the terms themselves split (j = jo*64 + ji) which index
+    each part belongs to and its weight there.  Indices, arguments and symbols bear canonical names, so that equal regions have
     equal text, which is their key.
     """
 
@@ -261,6 +262,11 @@ class Region:
     arguments: list[Argument]
     outputs: list[Output]
     inner: list[Term] = field(default_factory=list[Term])
+    parents: dict[str, tuple[str, int]] = field(default_factory=dict[str, tuple[str, int]])
+
+    def whole(self, index: str) -> tuple[str, int]:
+        """The index that this one is a part of, and the weight of the part; an index of its own is its own whole."""
+        return self.parents.get(index, (index, 1))
 
     @property
     def symbols(self) -> list[str]:
