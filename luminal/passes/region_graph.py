@@ -1,0 +1,97 @@
+"""A graph of regions: what runs, in which order, on which values; the seam from cuts to plan and search.
+
+`form_regions` makes it from a primitive graph and its cuts.  Every value is a tensor in flat memory; a step reads
+values and defines others.  Regions that are equal are one object, so that each is searched and compiled once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Union
+
+from luminal.dialects.kernel.terms import Region
+from luminal.dim import Dim
+from luminal.dtype import DType
+
+KINDS = ("input", "constant", "intermediate", "output")
+
+
+@dataclass(frozen=True, slots=True)
+class RegionValue:
+    """A tensor in flat memory.
+
+    `kind`: "input" (given at each call), "constant" (an input that never changes, which may be packed once),
+    "intermediate" (of the arena) or "output" (kept by the user).  `position` numbers inputs, constants among them, and
+    outputs.  `strides` are in elements; `elements` is what the memory must hold, 0 for an empty tensor.
+    `shares`: the value whose memory this one is, updated in place by the step that defines it; -1 for memory of its own.
+    """
+
+    number: int
+    dtype: DType
+    shape: tuple[Dim, ...]
+    strides: tuple[Dim, ...]
+    elements: Dim
+    kind: str
+    position: int = -1
+    shares: int = -1
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RegionStep:
+    """One kernel: argument k of the region is value `arguments[k]`, output k defines value `outputs[k]`.
+
+    `symbols` gives each symbol of the region its size in the graph.  An output with an alias writes into the memory of
+    that argument: its value `shares` the argument's.
+    """
+
+    region: Region
+    key: str
+    arguments: tuple[int, ...]
+    outputs: tuple[int, ...]
+    symbols: Mapping[str, Dim]
+    sources: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CheckStep:
+    """A region whose one output is a bool: where it is true, the call fails with `message` and nothing has been
+    overwritten that the user can see."""
+
+    region: Region
+    key: str
+    arguments: tuple[int, ...]
+    outputs: tuple[int, ...]
+    symbols: Mapping[str, Dim]
+    message: str
+    sources: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class OpaqueStep:
+    """An operation that is no region: `op` is "sort" or "extern"; `attributes` are the primitive's own."""
+
+    op: str
+    arguments: tuple[int, ...]
+    outputs: tuple[int, ...]
+    attributes: Mapping[str, object]
+    sources: tuple[str, ...] = ()
+
+
+Step = Union[RegionStep, CheckStep, OpaqueStep]
+
+
+@dataclass
+class RegionGraph:
+    """Steps in an order in which they may run; `inputs` and `outputs` number the values at the border.
+
+    An output that is written into an input's memory has kind "output" and `shares` that input.
+    `regions` holds each different region once, by key.
+    """
+
+    values: list[RegionValue]
+    steps: list[Step]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    regions: dict[str, Region] = field(default_factory=dict[str, Region])
