@@ -6,10 +6,12 @@ ShapeError, DTypeError, AxisError or OptionError; the row's name is put in front
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+
+from typing import Any
 
 from luminal.dialects.tensor_type import TensorType
-from luminal.dim import Dim, DimLike, as_dim, dim_max, dim_min, dims, known_equal, known_less, known_less_equal, product
+from luminal.dim import Dim, DimLike, as_dim, dim_min, known_equal, known_less, known_less_equal, product
 from luminal.dtype import DType, bool_, i64
 from luminal.errors import AxisError, DTypeError, OptionError, ShapeError
 
@@ -23,6 +25,11 @@ CLASSES: dict[str, tuple[str, Callable[[DType], bool]]] = {
     "any": ("any dtype", lambda d: True),
 }
 """Classes of dtypes an op takes: what an error says would be right, and the test."""
+
+
+def tensor(shape: Iterable[Dim], dtype: DType) -> TensorType:
+    """The type of a tensor; the shape holds Dims only."""
+    return TensorType((tuple(shape), dtype))
 
 
 def text(shape: Sequence[DimLike]) -> str:
@@ -71,7 +78,7 @@ def elementwise(accepts: str, result: DType | None = None) -> Callable[..., Tens
         dtype = common_dtype(types)
         check_class(dtype, accepts)
         shape = types[0].shape if len(types) == 1 else broadcast_shapes(*(t.shape for t in types))
-        return TensorType(shape, dtype if result is None else result)
+        return tensor(shape, dtype if result is None else result)
 
     return infer
 
@@ -132,7 +139,7 @@ def reduction(accepts: str, result: DType | None = None, empty: bool = True) -> 
         shape = reduced(x.shape, axes, keepdim)
         if not empty:
             check_not_empty(x.shape, axes)
-        return TensorType(shape, x.dtype if result is None else result)
+        return tensor(shape, x.dtype if result is None else result)
 
     return infer
 
@@ -143,14 +150,14 @@ def arg_reduction(x: TensorType, *, axis: int | None, keepdim: bool) -> TensorTy
     axes = range(len(x.shape)) if axis is None else (axis,)
     shape = reduced(x.shape, axes, keepdim)
     check_not_empty(x.shape, axes)
-    return TensorType(shape, i64)
+    return tensor(shape, i64)
 
 
 def with_indices(x: TensorType, *, axis: int, **_: object) -> list[TensorType]:
     """cummax, cummin and sort: values of the same type and i64 indices."""
     check_class(x.dtype, "computed")
     check_axis(axis, len(x.shape))
-    return [x, TensorType(x.shape, i64)]
+    return [x, tensor(x.shape, i64)]
 
 
 def topk(x: TensorType, *, axis: int, count: Dim, largest: bool) -> list[TensorType]:
@@ -159,7 +166,7 @@ def topk(x: TensorType, *, axis: int, count: Dim, largest: bool) -> list[TensorT
     if known_less(size, count) or known_less(count, 0):
         raise OptionError(f"{count} elements were asked of axis {axis}, which has {size}")
     shape = (*x.shape[:axis], count, *x.shape[axis + 1 :])
-    return [TensorType(shape, x.dtype), TensorType(shape, i64)]
+    return [tensor(shape, x.dtype), tensor(shape, i64)]
 
 
 # ---- movement --------------------------------------------------------------------------------------------------
@@ -168,7 +175,7 @@ def topk(x: TensorType, *, axis: int, count: Dim, largest: bool) -> list[TensorT
 def permute(x: TensorType, *, order: Sequence[int]) -> TensorType:
     if sorted(order) != list(range(len(x.shape))):
         raise AxisError(f"order {tuple(order)} is no permutation of the axes of {text(x.shape)}")
-    return TensorType(tuple(x.shape[i] for i in order), x.dtype)
+    return tensor(tuple(x.shape[i] for i in order), x.dtype)
 
 
 def reshape(x: TensorType, *, shape: Sequence[Dim]) -> TensorType:
@@ -176,7 +183,7 @@ def reshape(x: TensorType, *, shape: Sequence[Dim]) -> TensorType:
         raise ShapeError(
             f"{text(x.shape)} has {product(x.shape)} elements, the new shape {text(shape)} {product(shape)}"
         )
-    return TensorType(tuple(shape), x.dtype)
+    return tensor(shape, x.dtype)
 
 
 def expand(x: TensorType, *, shape: Sequence[Dim]) -> TensorType:
@@ -186,7 +193,7 @@ def expand(x: TensorType, *, shape: Sequence[Dim]) -> TensorType:
     )
     if not fits:
         raise ShapeError(f"{text(x.shape)} does not expand to {text(shape)}")
-    return TensorType(tuple(shape), x.dtype)
+    return tensor(shape, x.dtype)
 
 
 def slice_(x: TensorType, *, starts: Sequence[Dim], stops: Sequence[Dim], steps: Sequence[int]) -> TensorType:
@@ -198,7 +205,7 @@ def slice_(x: TensorType, *, starts: Sequence[Dim], stops: Sequence[Dim], steps:
     for start, stop, size in zip(starts, stops, x.shape, strict=True):
         if known_less(start, 0) or known_less(stop, start) or known_less(size, stop):
             raise ShapeError(f"the slice {start} to {stop} does not lie within an axis of size {size}")
-    return TensorType(
+    return tensor(
         tuple((b - a + step - 1) // step for a, b, step in zip(starts, stops, steps, strict=True)), x.dtype
     )
 
@@ -208,7 +215,7 @@ def pad(x: TensorType, *, low: Sequence[Dim], high: Sequence[Dim], value: object
         raise ShapeError(f"low and high need one entry for each axis of {text(x.shape)}")
     if any(known_less(amount, 0) for amount in (*low, *high)):
         raise OptionError(f"padding {text(low)}, {text(high)} must not be negative")
-    return TensorType(tuple(a + size + b for a, size, b in zip(low, x.shape, high, strict=True)), x.dtype)
+    return tensor(tuple(a + size + b for a, size, b in zip(low, x.shape, high, strict=True)), x.dtype)
 
 
 def cat(xs: Sequence[TensorType], *, axis: int) -> TensorType:
@@ -222,7 +229,7 @@ def cat(xs: Sequence[TensorType], *, axis: int) -> TensorType:
             raise ShapeError(f"{text(x.shape)} and {text(first)} differ in rank")
         check_same_shape(x.shape, (*first[:axis], x.shape[axis], *first[axis + 1 :]), "a tensor")
         total = total + x.shape[axis]
-    return TensorType((*first[:axis], total, *first[axis + 1 :]), common_dtype(xs))
+    return tensor((*first[:axis], total, *first[axis + 1 :]), common_dtype(xs))
 
 
 def stack(xs: Sequence[TensorType], *, axis: int) -> TensorType:
@@ -231,7 +238,7 @@ def stack(xs: Sequence[TensorType], *, axis: int) -> TensorType:
     check_axis(axis, len(xs[0].shape) + 1)
     for x in xs:
         check_same_shape(x.shape, xs[0].shape, "a tensor")
-    return TensorType((*xs[0].shape[:axis], as_dim(len(xs)), *xs[0].shape[axis:]), common_dtype(xs))
+    return tensor((*xs[0].shape[:axis], as_dim(len(xs)), *xs[0].shape[axis:]), common_dtype(xs))
 
 
 def window_count(size: Dim, extent: int, step: int, dilation: int) -> Dim:
@@ -248,7 +255,7 @@ def window(x: TensorType, *, axis: int, size: int, step: int, dilation: int) -> 
     """Like Tensor.unfold: the axis counts windows, a new last axis goes through each."""
     check_axis(axis, len(x.shape))
     count = window_count(x.shape[axis], size, step, dilation)
-    return TensorType((*x.shape[:axis], count, *x.shape[axis + 1 :], as_dim(size)), x.dtype)
+    return tensor((*x.shape[:axis], count, *x.shape[axis + 1 :], as_dim(size)), x.dtype)
 
 
 # ---- contraction, windows, norms -------------------------------------------------------------------------------
@@ -264,7 +271,7 @@ def matmul(a: TensorType, b: TensorType) -> TensorType:
     if not known_equal(a.shape[-1], inner):
         raise ShapeError(f"{text(a.shape)} and {text(b.shape)}: {a.shape[-1]} columns meet {inner} rows")
     batch = broadcast_shapes(a.shape[:-2], b.shape[:-2])
-    return TensorType((*batch, *a.shape[-2:-1], *(b.shape[-1:] if len(b.shape) > 1 else ())), dtype)
+    return tensor((*batch, *a.shape[-2:-1], *(b.shape[-1:] if len(b.shape) > 1 else ())), dtype)
 
 
 def conv(
@@ -306,7 +313,7 @@ def conv(
             sizes.append((size - 1) * stride[i] - 2 * padding[i] + reach + output_padding[i] + 1)
         else:
             sizes.append(window_count(size + 2 * padding[i], int(extents[i] or 0), stride[i], dilation[i]))
-    return TensorType((x.shape[0], outer, *sizes), dtype)
+    return tensor((x.shape[0], outer, *sizes), dtype)
 
 
 def pooled_size(size: Dim, extent: int, step: int, padding: int, dilation: int, ceil: bool) -> Dim:
@@ -341,7 +348,7 @@ def pool(accepts: str, result: DType | None = None) -> Callable[..., TensorType]
         sizes = [
             pooled_size(d, *one, ceil) for d, *one in zip(spatial, size, stride, padding, apart, strict=True)
         ]
-        return TensorType((*lead, *sizes), x.dtype if result is None else result)
+        return tensor((*lead, *sizes), x.dtype if result is None else result)
 
     return infer
 
@@ -366,7 +373,7 @@ def attention(
             raise DTypeError(f"the mask has dtype {mask.dtype}, expected bool or {dtype}")
         scores = (*q.shape[:-1], k.shape[-2])
         check_same_shape(broadcast_shapes(scores, mask.shape), scores, "the mask with the scores")
-    return TensorType((*q.shape[:-1], v.shape[-1]), dtype)
+    return tensor((*q.shape[:-1], v.shape[-1]), dtype)
 
 
 def norm(
@@ -432,7 +439,7 @@ def gather(x: TensorType, index: TensorType, *, axis: int) -> TensorType:
     _check_index(index)
     check_axis(axis, len(x.shape))
     _check_covered(index, x, axis)
-    return TensorType(index.shape, x.dtype)
+    return tensor(index.shape, x.dtype)
 
 
 def _check_covered(index: TensorType, x: TensorType, axis: int | None) -> None:
@@ -458,14 +465,14 @@ def index_select(x: TensorType, index: TensorType, *, axis: int) -> TensorType:
     check_axis(axis, len(x.shape))
     if len(index.shape) > 1:
         raise ShapeError(f"the index has shape {text(index.shape)}, expected rank 0 or 1")
-    return TensorType((*x.shape[:axis], *(index.shape or (as_dim(1),)), *x.shape[axis + 1 :]), x.dtype)
+    return tensor((*x.shape[:axis], *(index.shape or (as_dim(1),)), *x.shape[axis + 1 :]), x.dtype)
 
 
 def embedding(weight: TensorType, index: TensorType) -> TensorType:
     _check_index(index)
     if len(weight.shape) != 2:
         raise ShapeError(f"the weight has shape {text(weight.shape)}, expected rank 2")
-    return TensorType((*index.shape, weight.shape[1]), weight.dtype)
+    return tensor((*index.shape, weight.shape[1]), weight.dtype)
 
 
 def index_layout(rank: int, axes: Sequence[int]) -> tuple[int, list[int]]:
@@ -486,7 +493,7 @@ def index(x: TensorType, indices: Sequence[TensorType], *, axes: Sequence[int]) 
     position, rest = index_layout(len(x.shape), axes)
     sizes = [x.shape[axis] for axis in rest]
     sizes[position:position] = broadcast_shapes(*(one.shape for one in indices))
-    return TensorType(tuple(sizes), x.dtype)
+    return tensor(sizes, x.dtype)
 
 
 def index_put(
@@ -502,19 +509,19 @@ def index_put(
 # ---- creation and conversion -----------------------------------------------------------------------------------
 
 
-def constant(*, data: str, shape: Sequence[Dim], dtype: DType) -> TensorType:
-    """`data` holds the elements' bytes, little-endian and row-major, as hexadecimal digits."""
+def constant(*, data: bytes, shape: Sequence[Dim], dtype: DType) -> TensorType:
+    """`data` holds the elements' bytes, little-endian and row-major."""
     count = product(shape).constant
-    if count is None or len(data) != 2 * count * dtype.size_bytes:
-        raise ShapeError(f"{len(data) // 2} bytes are no data of shape {text(shape)} and dtype {dtype}")
-    return TensorType(dims(shape), dtype)
+    if count is None or len(data) != count * dtype.size_bytes:
+        raise ShapeError(f"{len(data)} bytes are no data of shape {text(shape)} and dtype {dtype}")
+    return tensor(shape, dtype)
 
 
 def full(*, value: object, shape: Sequence[Dim], dtype: DType) -> TensorType:
     for size in shape:
         if known_less(size, 0):
             raise ShapeError(f"the shape {text(shape)} has a negative size")
-    return TensorType(dims(shape), dtype)
+    return tensor(shape, dtype)
 
 
 def iota(*, shape: Sequence[Dim], axis: int, dtype: DType) -> TensorType:
@@ -523,27 +530,23 @@ def iota(*, shape: Sequence[Dim], axis: int, dtype: DType) -> TensorType:
 
 
 def dim_value(*, dim: Dim) -> TensorType:
-    return TensorType((), i64)
+    return tensor((), i64)
 
 
 def cast(x: TensorType, *, dtype: DType) -> TensorType:
-    return TensorType(x.shape, dtype)
+    return tensor(x.shape, dtype)
 
 
 def bitcast(x: TensorType, *, dtype: DType) -> TensorType:
     if x.dtype.size_bytes != dtype.size_bytes:
         raise DTypeError(f"{x.dtype} and {dtype} differ in size")
-    return TensorType(x.shape, dtype)
+    return tensor(x.shape, dtype)
 
 
 def where(condition: TensorType, x: TensorType, y: TensorType) -> TensorType:
     check_class(condition.dtype, "bool")
-    return TensorType(broadcast_shapes(condition.shape, x.shape, y.shape), common_dtype((x, y)))
+    return tensor(broadcast_shapes(condition.shape, x.shape, y.shape), common_dtype((x, y)))
 
 
-def extern(operands: Sequence[TensorType], *, target: str, payload: str, types: Sequence[TensorType]) -> Sequence[TensorType]:
-    return types
-
-
-__all__ = [name for name in dir() if not name.startswith("_")]
-_ = dim_max
+def extern(operands: Sequence[TensorType], *, target: str, payload: str, types: Sequence[Any]) -> list[TensorType]:
+    return [tensor(shape, dtype) for dtype, *shape in types]

@@ -21,7 +21,7 @@ from typing import Any, ClassVar, cast
 
 from xdsl.ir import Dialect, Operation, SSAValue
 
-from luminal.dialects.table_op import SOURCE, TableOp, Value, value_text
+from luminal.dialects.table_op import SOURCE, TableOp, Value
 from luminal.dialects.tensor_type import TensorType
 from luminal.dim import Dim, as_dim, dims
 from luminal.dtype import dtype_of
@@ -240,6 +240,3 @@ def create(name: str, groups: Sequence[Any], given: Mapping[str, Any], source: s
 def dialect() -> Dialect:
     """The hlo dialect with every operation of the table."""
     return Dialect("hlo", cast("list[type[Operation]]", list(OPERATIONS.values())), [])
-
-
-__all__ = ["OPERATIONS", "TABLE", "HloOp", "Row", "create", "define", "dialect", "value_text"]
