@@ -1,0 +1,478 @@
+"""A small builder of LLVM IR text: one `Module` of functions, written front to back through a `Function`.
+
+Values carry their LLVM type, so an instruction names operands only. Python numbers may stand for constants wherever the
+type follows from the other operand, and i64 index arithmetic on numbers is folded here. Fast-math flags are an argument
+of each instruction, never a mode of the builder. Nothing here knows what is computed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import NamedTuple
+
+FLOAT_BITS = {"half": 16, "bfloat": 16, "float": 32, "double": 64}
+SUFFIXES = {"half": "f16", "bfloat": "bf16", "float": "f32", "double": "f64", "ptr": "p0"}
+NO_VECTORIZE = '!{!"llvm.loop.vectorize.enable", i1 false}'
+NO_UNROLL = '!{!"llvm.loop.unroll.disable"}'
+
+
+class Value(NamedTuple):
+    """An SSA value, parameter or constant: its LLVM type and its text as an operand."""
+
+    type: str
+    text: str
+
+
+Operand = Value | int | float
+Index = Value | int
+
+
+@lru_cache(maxsize=None)
+def lanes_of(type_: str) -> int:
+    """Number of lanes of a vector type; 0 for a scalar."""
+    return int(type_[1:].split()[0]) if type_.startswith("<") else 0
+
+
+@lru_cache(maxsize=None)
+def element_of(type_: str) -> str:
+    """`<8 x float>` -> `float`; a scalar is its own element."""
+    return type_[1:-1].split(" x ")[1] if type_.startswith("<") else type_
+
+
+def vector_of(element: str, lanes: int) -> str:
+    """`float`, 8 -> `<8 x float>`; 0 lanes is the scalar."""
+    return f"<{lanes} x {element}>" if lanes else element
+
+
+def with_element(type_: str, element: str) -> str:
+    """The type of as many lanes with another element."""
+    return vector_of(element, lanes_of(type_))
+
+
+def bits_of(type_: str) -> int:
+    """Bits of one element."""
+    element = element_of(type_)
+    return FLOAT_BITS[element] if element in FLOAT_BITS else 64 if element == "ptr" else int(element[1:])
+
+
+def is_float(type_: str) -> bool:
+    return element_of(type_) in FLOAT_BITS
+
+
+def suffix_of(type_: str) -> str:
+    """The mangling of an overloaded intrinsic: `<8 x float>` -> `v8f32`."""
+    element, lanes = element_of(type_), lanes_of(type_)
+    return (f"v{lanes}" if lanes else "") + SUFFIXES.get(element, element)
+
+
+def constant_bits(type_: str, bits: int) -> Value:
+    """A constant from its bit pattern, the same in every lane: exact for NaN payloads, infinities and -0.0."""
+    element = element_of(type_)
+    if element == "float":
+        # LLVM spells an f32 as the f64 of the same value; a NaN keeps its payload by moving it, not by converting.
+        sign, exponent, fraction = bits >> 31, bits >> 23 & 0xFF, bits & 0x7FFFFF
+        if exponent == 0xFF:
+            wide = sign << 63 | 0x7FF << 52 | fraction << 29
+        else:
+            wide = struct.unpack("<Q", struct.pack("<d", struct.unpack("<f", struct.pack("<I", bits))[0]))[0]
+        text = f"0x{wide:016X}"
+    elif element in FLOAT_BITS:
+        text = {"double": "0x{:016X}", "half": "0xH{:04X}", "bfloat": "0xR{:04X}"}[element].format(bits)
+    elif element == "i1":
+        text = "true" if bits & 1 else "false"
+    else:
+        width = bits_of(element)
+        bits &= (1 << width) - 1
+        text = str(bits - (1 << width) if bits >> (width - 1) else bits)
+    return Value(type_, f"splat ({element} {text})" if lanes_of(type_) else text)
+
+
+def constant(type_: str, value: float) -> Value:
+    """A constant of a Python number. f32 and f64 round to nearest; integers wrap; f16 and bf16 come as bits only."""
+    element = element_of(type_)
+    if element == "double":
+        return constant_bits(type_, struct.unpack("<Q", struct.pack("<d", value))[0])
+    if element == "float":
+        return constant_bits(type_, struct.unpack("<I", struct.pack("<f", value))[0])
+    assert isinstance(value, int), f"{element} constant from {value!r}"
+    return constant_bits(type_, value)
+
+
+def lane_constants(element: str, values: Sequence[float]) -> Value:
+    """A vector constant of one number a lane."""
+    items = ", ".join(f"{element} {constant(element, value).text}" for value in values)
+    return Value(vector_of(element, len(values)), f"<{items}>")
+
+
+def poison(type_: str) -> Value:
+    return Value(type_, "poison")
+
+
+def zero(type_: str) -> Value:
+    return Value(type_, "zeroinitializer")
+
+
+FOLD: dict[str, Callable[[int, int], int]] = {
+    "add": int.__add__,
+    "sub": int.__sub__,
+    "mul": int.__mul__,
+    "sdiv": lambda a, b: abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1),
+    "udiv": int.__floordiv__,
+    "urem": int.__mod__,
+    "smin": min,
+    "smax": max,
+    "and": int.__and__,
+    "shl": int.__lshift__,
+}
+RIGHT_IDENTITY = {"add": 0, "sub": 0, "mul": 1, "sdiv": 1, "udiv": 1, "shl": 0}
+
+
+class Module:
+    """Declarations, globals, functions and metadata of one LLVM module, printed by `text()`."""
+
+    def __init__(self) -> None:
+        self.declarations: dict[str, str] = {}
+        self.globals: dict[str, str] = {}
+        self.functions: dict[str, str] = {}
+        self.metadata: list[str] = []
+
+    def declare(self, name: str, result: str, parameters: Sequence[str], attributes: str = "") -> None:
+        self.declarations[name] = f"declare {result} @{name}({', '.join(parameters)}) {attributes}"
+
+    def node(self, text: str) -> str:
+        """The reference of a metadata node; equal non-distinct nodes are one."""
+        if text.startswith("distinct") or text not in self.metadata:
+            self.metadata.append(text)
+            return f"!{len(self.metadata) - 1}"
+        return f"!{self.metadata.index(text)}"
+
+    def loop_hints(self, *hints: str) -> str:
+        """The suffix for a loop's back edge. `hints` are nodes such as NO_VECTORIZE."""
+        references = [self.node(hint) for hint in hints]
+        own = len(self.metadata)
+        self.node("distinct !{" + ", ".join([f"!{own}", *references]) + "}")
+        return f", !llvm.loop !{own}"
+
+    @contextlib.contextmanager
+    def function(
+        self,
+        name: str,
+        parameters: Sequence[tuple[str, str]] = (),
+        result: str = "void",
+        linkage: str = "",
+        attributes: str = "nounwind",
+    ) -> Iterator[Function]:
+        """A function to write; parameters are (type with attributes, name). The writer ends every block itself."""
+        types = [t[: t.index(">") + 1] if t.startswith("<") else t.split(" ")[0] for t, _ in parameters]
+        written = Function(self, {n: Value(t, f"%{n}") for t, (_, n) in zip(types, parameters, strict=True)})
+        yield written
+        signature = ", ".join(f"{type_} %{parameter}" for type_, parameter in parameters)
+        head = f"define {linkage} {result} @{name}({signature}) {attributes} {{"
+        self.functions[name] = "\n".join([head, "entry:", *written.allocas, *written.lines, "}"])
+
+    def text(self) -> str:
+        nodes = [f"!{number} = {text}" for number, text in enumerate(self.metadata)]
+        declared = [text for name, text in self.declarations.items() if name not in self.functions]
+        return "\n".join([*self.globals.values(), *declared, *self.functions.values(), *nodes, ""])
+
+
+@dataclass
+class Loop:
+    """An open counted loop: its index, the carried values inside, and after closing its results."""
+
+    index: Value
+    carried: list[Value]
+    next: list[Value] = field(default_factory=list[Value])
+
+
+class Function:
+    """Writes one function, instruction by instruction, into the current block."""
+
+    def __init__(self, module: Module, parameters: dict[str, Value]) -> None:
+        self.module, self.parameters = module, parameters
+        self.allocas: list[str] = []
+        self.lines: list[str] = []
+        self.block = "entry"
+        self.count = 0
+
+    # Names, lines and blocks
+    def fresh(self, prefix: str = "v") -> str:
+        self.count += 1
+        return f"{prefix}{self.count}"
+
+    def line(self, text: str) -> None:
+        self.lines.append("  " + text)
+
+    def define(self, type_: str, expression: str) -> Value:
+        name = "%" + self.fresh()
+        self.lines.append(f"  {name} = {expression}")
+        return Value(type_, name)
+
+    def start(self, label: str) -> None:
+        """Open a block; the one before must have been ended by a branch or a return."""
+        self.lines.append(f"{label}:")
+        self.block = label
+
+    def branch(self, label: str, hints: str = "") -> None:
+        self.line(f"br label %{label}{hints}")
+
+    def branch_if(self, condition: Value, then: str, otherwise: str, hints: str = "") -> None:
+        self.line(f"br i1 {condition.text}, label %{then}, label %{otherwise}{hints}")
+
+    def ret(self, value: Value | None = None) -> None:
+        self.line(f"ret {value.type} {value.text}" if value else "ret void")
+
+    # Operands
+    def operand(self, value: Operand, type_: str) -> Value:
+        """A number as a constant of `type_`; a scalar of its element is spread over the lanes."""
+        if not isinstance(value, Value):
+            return constant(type_, value)
+        if lanes_of(type_) and not lanes_of(value.type):
+            return self.splat(value, lanes_of(type_))
+        return value
+
+    def pair(self, a: Operand, b: Operand) -> tuple[Value, Value]:
+        typed = [x for x in (a, b) if isinstance(x, Value)]
+        type_ = max((x.type for x in typed), key=lanes_of) if typed else "i64"
+        return self.operand(a, type_), self.operand(b, type_)
+
+    # Arithmetic
+    def op(self, opcode: str, a: Operand, b: Operand, flags: str = "") -> Value:
+        """A binary instruction such as `fadd` or `mul`; `flags` are its own ("contract", "nsw")."""
+        left, right = self.pair(a, b)
+        return self.define(left.type, f"{opcode} {flags} {left.type} {left.text}, {right.text}")
+
+    def index(self, opcode: str, a: Index, b: Index) -> Index:
+        """i64 arithmetic that folds Python ints: add sub mul sdiv udiv urem smin smax and shl."""
+        if isinstance(a, int) and isinstance(b, int):
+            return FOLD[opcode](a, b)
+        if isinstance(b, int) and RIGHT_IDENTITY.get(opcode) == b:
+            return a
+        if isinstance(a, int) and (opcode, a) in (("add", 0), ("mul", 1)):
+            return b
+        if opcode == "mul" and 0 in (a, b):
+            return 0
+        if opcode in ("smin", "smax"):
+            return self.intrinsic(opcode, *self.pair(a, b))
+        return self.op(opcode, a, b, "nsw" if opcode in ("add", "sub", "mul") else "")
+
+    def compare(self, predicate: str, a: Operand, b: Operand) -> Value:
+        """`predicate` in full: "icmp slt", "fcmp uno"."""
+        left, right = self.pair(a, b)
+        return self.define(
+            with_element(left.type, "i1"), f"{predicate} {left.type} {left.text}, {right.text}"
+        )
+
+    def select(self, condition: Value, a: Operand, b: Operand) -> Value:
+        left, right = self.pair(a, b)
+        return self.define(
+            left.type,
+            f"select {condition.type} {condition.text}, {left.type} {left.text}, {right.type} {right.text}",
+        )
+
+    def convert(self, opcode: str, value: Value, element: str, flags: str = "") -> Value:
+        """zext, sitofp, fpext, trunc ... to as many lanes of another element."""
+        to = with_element(value.type, element)
+        return self.define(to, f"{opcode} {flags} {value.type} {value.text} to {to}")
+
+    def bitcast(self, value: Value, type_: str) -> Value:
+        return (
+            value
+            if value.type == type_
+            else self.define(type_, f"bitcast {value.type} {value.text} to {type_}")
+        )
+
+    def negate(self, value: Value) -> Value:
+        """-x: floats flip the sign bit (NaN and zero too), integers wrap."""
+        return (
+            self.define(value.type, f"fneg {value.type} {value.text}")
+            if is_float(value.type)
+            else self.op("sub", 0, value)
+        )
+
+    def freeze(self, value: Value) -> Value:
+        return self.define(value.type, f"freeze {value.type} {value.text}")
+
+    # Calls
+    def call(self, result: str, name: str, arguments: Sequence[Value], flags: str = "") -> Value:
+        """A call of a function of this module or of a declared one; a "void" result must not be used."""
+        listed = ", ".join(f"{x.type} {x.text}" for x in arguments)
+        text = f"call {flags} {result} {name if name.startswith('%') else '@' + name}({listed})"
+        if result == "void":
+            self.line(text)
+            return Value("void", "")
+        return self.define(result, text)
+
+    def external(self, result: str, name: str, *arguments: Value) -> Value:
+        """A call of a C function, declared on first use."""
+        self.module.declare(name, result, [x.type for x in arguments])
+        return self.call(result, name, arguments)
+
+    def intrinsic(self, name: str, *arguments: Value, flags: str = "") -> Value:
+        """`llvm.<name>.<suffix>` whose result and operands are of one type: fma, sqrt, roundeven, smin, ctlz ..."""
+        type_ = arguments[0].type
+        full = f"llvm.{name}.{suffix_of(type_)}"
+        self.module.declare(full, type_, [x.type for x in arguments])
+        return self.call(type_, full, arguments, flags)
+
+    def fma(self, a: Value, b: Operand, c: Operand) -> Value:
+        """a*b + c rounded once, whatever the licences."""
+        return self.intrinsic("fma", a, self.operand(b, a.type), self.operand(c, a.type))
+
+    def reduce(self, kind: str, value: Value, flags: str = "") -> Value:
+        """One scalar of all lanes by `llvm.vector.reduce.<kind>`: add or xor umax ... of integers, fadd and fmul of floats
+        in lane order unless `flags` has reassoc."""
+        element, name = element_of(value.type), f"llvm.vector.reduce.{kind}.{suffix_of(value.type)}"
+        neutral = {"fadd": -0.0, "fmul": 1.0}.get(kind)
+        arguments = [value] if neutral is None else [constant(element, neutral), value]
+        self.module.declare(name, element, [x.type for x in arguments])
+        return self.call(element, name, arguments, flags)
+
+    # Lanes
+    def splat(self, value: Value, lanes: int) -> Value:
+        type_ = vector_of(value.type, lanes)
+        first = self.insert(poison(type_), value, 0)
+        return self.define(
+            type_, f"shufflevector {type_} {first.text}, {type_} poison, <{lanes} x i32> zeroinitializer"
+        )
+
+    def insert(self, vector: Value, value: Value, lane: int) -> Value:
+        return self.define(
+            vector.type, f"insertelement {vector.type} {vector.text}, {value.type} {value.text}, i64 {lane}"
+        )
+
+    def extract(self, vector: Value, lane: int) -> Value:
+        return self.define(element_of(vector.type), f"extractelement {vector.type} {vector.text}, i64 {lane}")
+
+    def shuffle(self, a: Value, b: Value, lanes: Sequence[int]) -> Value:
+        """Pick lanes of a (0..n-1) and b (n..2n-1); -1 is any."""
+        picked = ", ".join(f"i32 {lane}" if lane >= 0 else "i32 poison" for lane in lanes)
+        type_ = vector_of(element_of(a.type), len(lanes))
+        return self.define(
+            type_, f"shufflevector {a.type} {a.text}, {b.type} {b.text}, <{len(lanes)} x i32> <{picked}>"
+        )
+
+    def each_lane(self, function: Callable[..., Value], *vectors: Value) -> Value:
+        """`function` on scalars, lane by lane; on scalars just once."""
+        lanes = lanes_of(vectors[0].type)
+        if not lanes:
+            return function(*vectors)
+        results = [function(*(self.extract(v, lane) for v in vectors)) for lane in range(lanes)]
+        gathered = poison(vector_of(results[0].type, lanes))
+        for lane, result in enumerate(results):
+            gathered = self.insert(gathered, result, lane)
+        return gathered
+
+    def lanes_below(self, limit: Index, lanes: int) -> Value:
+        """The mask of lanes whose number is less than `limit` (any i64, negative is none)."""
+        if isinstance(limit, int):
+            return lane_constants("i1", [int(lane < limit) for lane in range(lanes)])
+        capped = self.index("smin", self.index("smax", limit, 0), lanes)
+        assert isinstance(capped, Value)
+        wide = self.splat(self.convert("trunc", capped, "i32"), lanes)
+        return self.compare("icmp ult", lane_constants("i32", range(lanes)), wide)
+
+    # Memory
+    def alloca(self, type_: str, count: int = 1, align: int = 0) -> Value:
+        """A stack slot in the entry block; promoted to registers where only loaded and stored."""
+        name = "%" + self.fresh("slot")
+        size = f", i64 {count}" if count != 1 else ""
+        self.allocas.append(f"  {name} = alloca {type_}{size}" + (f", align {align}" if align else ""))
+        return Value("ptr", name)
+
+    def offset(self, pointer: Value, element: str, index: Index) -> Value:
+        """pointer + index elements."""
+        if index == 0:
+            return pointer
+        text = index.text if isinstance(index, Value) else str(index)
+        return self.define("ptr", f"getelementptr inbounds {element}, ptr {pointer.text}, i64 {text}")
+
+    def load(self, type_: str, pointer: Value, align: int = 0, extra: str = "") -> Value:
+        """`align` in bytes, the element's by default; `extra` as ", !nontemporal !0"."""
+        return self.define(
+            type_, f"load {type_}, ptr {pointer.text}, align {align or max(bits_of(type_) // 8, 1)}{extra}"
+        )
+
+    def store(self, value: Value, pointer: Value, align: int = 0, extra: str = "") -> None:
+        natural = max(bits_of(value.type) // 8, 1)
+        self.line(f"store {value.type} {value.text}, ptr {pointer.text}, align {align or natural}{extra}")
+
+    def masked(
+        self, kind: str, mask: Value, pointer: Value, value: Value, align: int = 0, extra: str = ""
+    ) -> Value:
+        """A masked memory access: "load" (value fills the lanes off), "store", "gather" and "scatter" (a vector of
+        pointers)."""
+        natural = align or max(bits_of(value.type) // 8, 1)
+        name = f"llvm.masked.{kind}.{suffix_of(value.type)}.{suffix_of(pointer.type)}"
+        writes = kind in ("store", "scatter")
+        where = f"{pointer.type} align {natural} {pointer.text}"
+        listed = (
+            f"{value.type} {value.text}, {where}, {mask.type} {mask.text}"
+            if writes
+            else f"{where}, {mask.type} {mask.text}, {value.type} {value.text}"
+        )
+        types = [value.type, pointer.type, mask.type] if writes else [pointer.type, mask.type, value.type]
+        self.module.declare(name, "void" if writes else value.type, types)
+        if writes:
+            self.line(f"call void @{name}({listed}){extra}")
+            return Value("void", "")
+        return self.define(value.type, f"call {value.type} @{name}({listed}){extra}")
+
+    # Control flow
+    @contextlib.contextmanager
+    def loop(
+        self, low: Index, high: Index, step: int = 1, carried: Sequence[Value] = (), hints: Sequence[str] = ()
+    ) -> Iterator[Loop]:
+        """for index in range(low, high, step). Inside, append the next carried values to `loop.next`; after it, they
+        are in `loop.carried`."""
+        head, body, latch, done = (self.fresh(name) for name in ("head", "body", "latch", "done"))
+        start, end = self.operand(low, "i64"), self.operand(high, "i64")
+        before = self.block
+        self.branch(head)
+        self.start(head)
+        place = len(self.lines)
+        phis = [Value("i64", "%" + self.fresh("i"))] + [Value(x.type, "%" + self.fresh("c")) for x in carried]
+        self.branch_if(self.compare("icmp slt", phis[0], end), body, done)
+        self.start(body)
+        loop = Loop(phis[0], phis[1:])
+        yield loop
+        assert len(loop.next) == len(carried), "a loop must give each carried value its next"
+        self.branch(latch)
+        self.start(latch)
+        following = self.op("add", phis[0], step, "nsw")
+        self.branch(head, self.module.loop_hints(*hints) if hints else "")
+        self.lines[place:place] = [
+            f"  {phi.text} = phi {phi.type} [ {first.text}, %{before} ], [ {after.text}, %{latch} ]"
+            for phi, first, after in zip(phis, [start, *carried], [following, *loop.next], strict=True)
+        ]
+        self.start(done)
+
+    @contextlib.contextmanager
+    def when(self, condition: Value, hints: str = "") -> Iterator[None]:
+        """Code that runs only if the i1 is true."""
+        then, done = self.fresh("then"), self.fresh("done")
+        self.branch_if(condition, then, done, hints)
+        self.start(then)
+        yield
+        self.branch(done)
+        self.start(done)
+
+    def choose(
+        self, condition: Value, then: Callable[[], Value], otherwise: Callable[[], Value], hints: str = ""
+    ) -> Value:
+        """A value computed on one of two paths."""
+        labels = [self.fresh(name) for name in ("then", "else", "done")]
+        self.branch_if(condition, labels[0], labels[1], hints)
+        arms: list[tuple[Value, str]] = []
+        for label, arm in zip(labels, (then, otherwise), strict=False):
+            self.start(label)
+            value = arm()
+            arms.append((value, self.block))
+            self.branch(labels[2])
+        self.start(labels[2])
+        incoming = ", ".join(f"[ {value.text}, %{block} ]" for value, block in arms)
+        return self.define(arms[0][0].type, f"phi {arms[0][0].type} {incoming}")
