@@ -45,13 +45,14 @@ class SymbolsAttr(Data[tuple[Symbol, ...]]):
     @classmethod
     def parse_parameter(cls, parser: AttrParser) -> tuple[Symbol, ...]:
         with parser.in_angle_brackets():
-            return tuple(parser.parse_comma_separated_list(parser.Delimiter.NONE, lambda: _read_symbol(parser)))
+            return tuple(parser.parse_comma_separated_list(parser.Delimiter.NONE, lambda: read_symbol(parser)))
 
     def print_parameter(self, printer: Printer) -> None:
         printer.print_string(f"<{', '.join(symbol.range_text() for symbol in self.data)}>")
 
 
-def _read_symbol(parser: AttrParser) -> Symbol:
+def read_symbol(parser: AttrParser) -> Symbol:
+    """Parse a declaration: `s in 1 to 4096`."""
     position = parser.pos
     name = parser.parse_identifier()
     parser.parse_keyword("in")
@@ -197,7 +198,7 @@ class GraphOp(Operation):
     @classmethod
     def parse(cls, parser: Parser) -> GraphOp:
         name = parser.parse_symbol_name()
-        symbols = parser.parse_optional_comma_separated_list(parser.Delimiter.SQUARE, lambda: _read_symbol(parser)) or []
+        symbols = parser.parse_optional_comma_separated_list(parser.Delimiter.SQUARE, lambda: read_symbol(parser)) or []
         with symbol_scope(symbols):
             arguments = parser.parse_comma_separated_list(parser.Delimiter.PAREN, parser.parse_argument)
             parser.parse_punctuation("->")

@@ -30,6 +30,11 @@ def symbol_scope(symbols: Iterable[Symbol]) -> Generator[None, None, None]:
         _SCOPE.reset(token)
 
 
+def current_symbols() -> Mapping[str, Symbol]:
+    """The symbols of the open scope; empty outside of any."""
+    return _SCOPE.get() or {}
+
+
 @irdl_attr_definition
 class TensorType(Data[tuple[tuple[Dim, ...], DType]], TypeAttribute):
     """A tensor of `dtype` whose shape is a tuple of Dims; make one with `tensor_type`. Equality is structural."""

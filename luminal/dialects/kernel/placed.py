@@ -24,6 +24,8 @@ from xdsl.irdl import (
     var_operand_def,
     var_result_def,
 )
+from xdsl.parser import Parser
+from xdsl.printer import Printer
 from xdsl.traits import IsolatedFromAbove, IsTerminator, Pure
 from xdsl.utils.exceptions import VerifyException
 
@@ -40,7 +42,8 @@ from luminal.dialects.kernel.placed_types import (
     TileType,
 )
 from luminal.dialects.kernel.terms import ELEMENTWISE, PAIRED_MONOIDS
-from luminal.dialects.symbol_scope import SymbolsAttribute
+from luminal.dialects.graph_op import SymbolsAttr, read_symbol
+from luminal.dialects.tensor_type import symbol_scope
 from luminal.dim import Dim, Symbol
 from luminal.dtype import DType, bool_, i64
 
@@ -78,6 +81,14 @@ def _check_covers(result: Tile, operands: Sequence[SSAValue], what: str) -> None
         _check(not extra, f"{what}: operand axes {extra} are not in the result {result}")
 
 
+def _read_licence(parser: Parser) -> str:
+    """A licence's name; `keep-wide` has a hyphen, which is not part of an identifier."""
+    name = parser.parse_identifier()
+    while parser.parse_optional_punctuation("-") is not None:
+        name += "-" + parser.parse_identifier()
+    return name
+
+
 class KernelOperation(IRDLOperation):
     """Shared access to the results of kernel operations."""
 
@@ -96,7 +107,7 @@ class FunctionOp(IRDLOperation):
 
     name = "kernel.function"
     sym_name = prop_def(StringAttr)
-    symbols = prop_def(SymbolsAttribute)
+    symbols = prop_def(SymbolsAttr)
     licences = prop_def(ArrayAttr[StringAttr])
     cost = opt_prop_def(IntAttr)
     body = region_def("single_block")
@@ -109,7 +120,7 @@ class FunctionOp(IRDLOperation):
         return FunctionOp.create(
             properties={
                 "sym_name": StringAttr(name),
-                "symbols": SymbolsAttribute.of(symbols),
+                "symbols": SymbolsAttr(tuple(symbols)),
                 "licences": ArrayAttr([StringAttr(licence) for licence in sorted(licences)]),
                 **({"cost": IntAttr(cost)} if cost is not None else {}),
             },
@@ -122,6 +133,27 @@ class FunctionOp(IRDLOperation):
 
     def has_licence(self, licence: str) -> bool:
         return any(attribute.data == licence for attribute in self.licences)
+
+    def print(self, printer: Printer) -> None:
+        printer.print_string(f" @{self.sym_name.data} [{', '.join(symbol.range_text() for symbol in self.symbols.data)}] ")
+        with printer.in_parens():
+            printer.print_list(self.body.block.args, printer.print_block_argument)
+        printer.print_string(f" licences [{', '.join(licence.data for licence in self.licences)}]")
+        printer.print_string(f" cost {self.cost.data} " if self.cost is not None else " ")
+        printer.print_region(self.body, print_entry_block_args=False)
+
+    @classmethod
+    def parse(cls, parser: Parser) -> FunctionOp:
+        name = parser.parse_symbol_name()
+        symbols = parser.parse_comma_separated_list(parser.Delimiter.SQUARE, lambda: read_symbol(parser))
+        with symbol_scope(symbols):
+            arguments = parser.parse_comma_separated_list(parser.Delimiter.PAREN, parser.parse_argument)
+            parser.parse_characters("licences")
+            licences = parser.parse_comma_separated_list(parser.Delimiter.SQUARE, lambda: _read_licence(parser))
+            cost = parser.parse_integer() if parser.parse_optional_keyword("cost") else None
+            body = parser.parse_region(arguments)
+        body.detach_block(block := body.block)
+        return cls.build_function(name.data, symbols, licences, block, cost)
 
     def verify_(self) -> None:
         declared = set(self.symbol_names)

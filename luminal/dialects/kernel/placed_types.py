@@ -15,7 +15,7 @@ from xdsl.irdl import irdl_attr_definition
 from xdsl.parser import AttrParser
 from xdsl.printer import Printer
 
-from luminal.dialects.symbol_scope import current_symbols
+from luminal.dialects.tensor_type import current_symbols
 from luminal.dim import Dim, parse_dim
 from luminal.dtype import DType, dtype_of
 

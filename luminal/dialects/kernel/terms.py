@@ -268,9 +268,8 @@ class Region:
         """The index that this one is a part of, and the weight of the part; an index of its own is its own whole."""
         return self.parents.get(index, (index, 1))
 
-    @property
-    def symbols(self) -> list[str]:
-        """The names of the symbolic sizes that the region depends on, sorted."""
+    def dims(self) -> list[Dim]:
+        """All sizes, strides and offsets that the region mentions."""
         dims = [*self.extents.values(), *(argument.elements for argument in self.arguments)]
         for term in self.terms():
             if term.op == "load":
@@ -281,7 +280,12 @@ class Region:
                 dims.append(cast(Dim, term.attribute))
         for output in self.outputs:
             dims += [output.elements, *_affine_dims(output.address)]
-        return sorted({symbol.name for dim in dims for symbol in dim.symbols()})
+        return dims
+
+    @property
+    def symbols(self) -> list[str]:
+        """The names of the symbolic sizes that the region depends on, sorted."""
+        return sorted({symbol.name for dim in self.dims() for symbol in dim.symbols()})
 
     def terms(self) -> list[Term]:
         """All terms that the outputs need, operands before users, in an order that follows structure alone."""
