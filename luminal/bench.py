@@ -209,7 +209,7 @@ def result_table(rows: Sequence[dict[str, Any]], peers: Sequence[str]) -> Table:
     from rich.table import Table
 
     table = Table(title="Milliseconds a call; speed-up is the best peer's time over Luminal's")
-    table.add_column("case")
+    table.add_column("case", no_wrap=True)
     for heading in ("threads", *peers, "luminal", "speed-up", "spread", "error / eager's"):
         table.add_column(heading, justify="right")
     for row in rows:
@@ -285,6 +285,7 @@ def run(options: argparse.Namespace) -> int:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     console = Console()
+    console.width = max(console.width, 100)
     file = suite_file(options.suite)
     suite = load_suite(file)
     peers = ["eager", *(name for name in options.peers.split(",") if name and name != "eager")]

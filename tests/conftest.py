@@ -1,0 +1,31 @@
+"""For all tests: offline, one thread a process, no silent fall-back of Dynamo, examples that reproduce."""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+import pytest
+import torch
+import torch._dynamo
+from hypothesis import HealthCheck, settings
+
+# print_blob: a failing example prints the line that reproduces it. Compilation is slow: no deadline.
+settings.register_profile(
+    "luminal",
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+settings.load_profile("luminal")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    del config
+    # Past its limit of recompilations Dynamo would run eager in silence: eager compared with eager.
+    torch._dynamo.config.fail_on_recompile_limit_hit = True
+    # Two test processes on two cores: more threads would only fight. Tests about threads set their own.
+    if os.environ.get("PYTEST_XDIST_WORKER"):
+        torch.set_num_threads(1)
