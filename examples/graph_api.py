@@ -20,7 +20,7 @@ def fixed_sizes() -> list[float]:
     rt.set_data(a, [1.0, 2.0, 3.0])
     rt.set_data(b, [1.0, 2.0, 3.0, 3.0])
     rt.execute(cx.dyn_map)
-    return list(rt.get_f32(c))
+    return [float(value) for value in rt.get_f32(c)]
 
 
 def symbolic_sizes(lengths: tuple[int, ...]) -> list[float]:

