@@ -149,7 +149,8 @@ class Row:
 
 
 TABLE: dict[str, Row] = {}
-"""Every hlo op by its name, without the prefix `hlo.`; filled by the modules beside this one."""
+"""Every op by its name, without the prefix `hlo.`; filled by the modules beside this one, and by plug-ins, whose names
+carry the name of their own dialect: "wave.mix"."""
 
 OPERATIONS: dict[str, type[HloOp]] = {}
 """The operation class of each row, by the same name."""
@@ -200,15 +201,21 @@ def define(
     elementwise: bool = False,
     wide: bool = False,
 ) -> None:
-    """Add a row to the table and make its operation class."""
+    """Add a row to the table and make its operation class, `hlo.<name>`, or `<name>` where that names a dialect.
+
+    Raises OptionError where the table has an op of that name.
+    """
+    if name in TABLE:
+        raise OptionError(f"there is an op {name} already")
     operand_text, _, attribute_text = signature.partition("|")
     operands = tuple(
         OperandSpec(word.rstrip("?*"), word[-1] if word[-1] in "?*" else "") for word in operand_text.split()
     )
     attributes = tuple(_parse_attribute(word) for word in attribute_text.split())
     row = Row(name, operands, attributes, infer, decompose, interpret, elementwise, wide)
-    class_name = "".join(part.capitalize() for part in name.split("_")) + "Op"
-    members = {"name": f"hlo.{name}", "row": row, "attribute_names": row.attribute_names, "__module__": __name__}
+    class_name = "".join(part.capitalize() for part in re.split(r"[_.]", name)) + "Op"
+    full_name = name if "." in name else f"hlo.{name}"
+    members = {"name": full_name, "row": row, "attribute_names": row.attribute_names, "__module__": __name__}
     TABLE[name] = row
     OPERATIONS[name] = cast("type[HloOp]", type(class_name, (HloOp,), members))
 
@@ -237,6 +244,7 @@ def create(name: str, groups: Sequence[Any], given: Mapping[str, Any], source: s
     return cast(HloOp, OPERATIONS[name].make(flat, results, properties))
 
 
-def dialect() -> Dialect:
-    """The hlo dialect with every operation of the table."""
-    return Dialect("hlo", cast("list[type[Operation]]", list(OPERATIONS.values())), [])
+def dialect(name: str = "hlo") -> Dialect:
+    """The dialect of that name with its operations of the table."""
+    members = [operation for operation in OPERATIONS.values() if operation.name.startswith(f"{name}.")]
+    return Dialect(name, cast("list[type[Operation]]", members), [])
