@@ -32,7 +32,7 @@ RESERVED_NAMES = frozenset(
 class Symbol:
     """A named size with an inclusive range; `maximum` None is unbounded. Identity is (name, minimum, maximum)."""
 
-    __slots__ = ("name", "minimum", "maximum", "text", "_hash")
+    __slots__ = ("_hash", "maximum", "minimum", "name", "text")
 
     def __init__(self, name: str, minimum: int = 0, maximum: int | None = None) -> None:
         if not name.isidentifier() or not name.isascii() or name in RESERVED_NAMES:
@@ -68,7 +68,7 @@ class Symbol:
 class Call:
     """An atom: "//", "%", "min" or "max" of dims that no rule could rewrite."""
 
-    __slots__ = ("kind", "arguments", "text", "_hash")
+    __slots__ = ("_hash", "arguments", "kind", "text")
 
     def __init__(self, kind: str, arguments: tuple[Dim, ...]) -> None:
         self.kind, self.arguments = kind, arguments
@@ -97,7 +97,7 @@ DimLike = Union[int, "Dim"]
 class Dim:
     """An immutable canonical integer polynomial; make one with `dim`, `as_dim` and the operators."""
 
-    __slots__ = ("terms", "constant", "_text", "_hash", "_symbols", "_bounds", "__weakref__")
+    __slots__ = ("__weakref__", "_bounds", "_hash", "_symbols", "_text", "constant", "terms")
     terms: tuple[tuple[Monomial, int], ...]
     constant: int | None
     """The value where the dim is a plain number, else None."""
@@ -109,6 +109,19 @@ class Dim:
     def symbols(self) -> frozenset[Symbol]:
         """Every symbol in the dim, also inside calls."""
         return self._symbols
+
+    @property
+    def symbol(self) -> Symbol | None:
+        """The symbol where the dim is one symbol and nothing else, else None."""
+        atom = self.atom
+        return atom if isinstance(atom, Symbol) else None
+
+    @property
+    def atom(self) -> Atom | None:
+        """The atom where the dim is one atom and nothing else, else None."""
+        if len(self.terms) != 1 or self.terms[0][1] != 1 or len(self.terms[0][0]) != 1:
+            return None
+        return self.terms[0][0][0]
 
     def bounds(self) -> tuple[int | None, int | None]:
         """Proven inclusive (lower, upper) over all values in the declared ranges; None where unbounded or not known."""
@@ -411,8 +424,8 @@ def _merge_division(sums: Mapping[Monomial, int]) -> Dim | None:
 def _operand_text(value: Dim) -> str:
     """`value` as an operand of // or %: bare where it is one symbol, one min or max, or a plain number >= 0."""
     bare = value.constant is not None and value.constant >= 0
-    if len(value.terms) == 1 and value.terms[0][1] == 1 and len(value.terms[0][0]) == 1:
-        bare = not _is_division(value.terms[0][0][0])
+    if value.atom is not None:
+        bare = not _is_division(value.atom)
     return str(value) if bare else f"({value})"
 
 
@@ -557,9 +570,8 @@ def _common_positive_factor(x: Dim, n: Dim) -> Dim:
 def _extremum(kind: str, values: Iterable[DimLike]) -> Dim:
     flat: dict[Dim, None] = {}
     for value in map(as_dim, values):
-        atom = value.terms[0][0][0] if len(value.terms) == 1 and len(value.terms[0][0]) == 1 else None
-        nested = isinstance(atom, Call) and atom.kind == kind and value.terms[0][1] == 1
-        flat.update(dict.fromkeys(atom.arguments if nested and isinstance(atom, Call) else (value,)))
+        atom = value.atom
+        flat.update(dict.fromkeys(atom.arguments if isinstance(atom, Call) and atom.kind == kind else (value,)))
     kept: list[Dim] = []
     for value in sorted(flat, key=lambda d: (d.constant is not None, str(d))):
         beats: Callable[[Dim, Dim], bool] = (

@@ -163,10 +163,37 @@ def to_bits(value: bool | int | float | np.generic, dtype: DType) -> int:
         return int(plain != 0)
     if dtype.is_integer:
         return _integer_bits(plain, dtype)
-    with np.errstate(over="ignore"):
-        wide = np.asarray(float(plain), np.float64)
-        narrow = wide if dtype.bits == 64 else wide.astype(np.float32).astype(dtype.numpy)
-    return int(narrow.view(dtype.bit_carrier))
+    return int(cast_array(np.asarray(float(plain), np.float64), dtype).view(dtype.bit_carrier))
+
+
+def cast_array(values: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, Any]:
+    """`values` (of any of our dtypes) as `dtype`, with the meaning of torch's `.to()`.
+
+    Narrow floats round from f32, so f64 and i64 round twice. f8e4m3fn and f4e2m1 saturate, infinities included. A float
+    outside the range of i64, i32, or of i32 on its way to i16 and i8, becomes the least value; u8 goes through i64.
+    """
+    if values.dtype == dtype.numpy:
+        return values
+    if dtype.is_bool:
+        return np.asarray(values != 0)
+    source = dtype_of(values.dtype)
+    with np.errstate(all="ignore"):
+        if source.is_float and source.bits < 32:
+            values = values.astype(np.float32)
+        if dtype.is_integer and source.is_float:
+            return _truncate(values, i64 if dtype is u8 else i32 if dtype.bits < 32 else dtype).astype(dtype.numpy)
+        if dtype.is_integer or dtype.bits >= 32:
+            return values.astype(dtype.numpy)
+        single = values.astype(np.float32)
+        if not dtype.has_infinity:
+            single = np.clip(single, dtype.lowest, dtype.highest).astype(np.float32)
+        return single.astype(dtype.numpy)
+
+
+def _truncate(values: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, Any]:
+    whole = np.trunc(values)
+    fits = (whole >= float(dtype.lowest)) & (whole < -float(dtype.lowest))
+    return np.where(fits, whole, 0).astype(dtype.numpy) + np.where(fits, 0, dtype.lowest).astype(dtype.numpy)
 
 
 def _integer_bits(value: bool | int | float, dtype: DType) -> int:

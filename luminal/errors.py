@@ -26,6 +26,25 @@ class OptionError(LuminalError, ValueError):
     """An option or attribute is unknown or has a value that it cannot have."""
 
 
+class ScalarError(LuminalError, ValueError):
+    """A number that its dtype cannot hold, or an integer division by the number 0."""
+
+
+class GraphError(LuminalError, ValueError):
+    """Tensors of two graphs meet, a name is given twice, or a graph is used in the wrong order."""
+
+
+class OutputError(LuminalError, RuntimeError):
+    """A value is read that is no output of the graph, or before the graph was executed."""
+
+
+class UnknownDimError(LuminalError, KeyError):
+    """A dim is named that the graph does not have."""
+
+    def __str__(self) -> str:
+        return str(self.args[0]) if self.args else ""
+
+
 class UnsetInputError(LuminalError, RuntimeError):
     """An input of the graph has no data."""
 
@@ -49,8 +68,12 @@ class DeviceError(LuminalError, RuntimeError):
     """A tensor lies on a device that the target does not serve."""
 
 
-class IndexOutOfRangeError(LuminalError, IndexError):
-    """An index of a gather or scatter lies outside the tensor at run time."""
+class IndexOutOfRangeError(LuminalError, IndexError, RuntimeError):
+    """An index of a gather or scatter lies outside the tensor at run time (torch raises either base)."""
+
+
+class DivisionByZeroError(LuminalError, ZeroDivisionError, RuntimeError):
+    """An integer was divided by zero at run time (torch raises a RuntimeError that says ZeroDivisionError)."""
 
 
 class UnsupportedOpError(LuminalError, NotImplementedError):
