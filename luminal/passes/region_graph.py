@@ -25,6 +25,8 @@ class RegionValue:
     "intermediate" (of the arena) or "output" (kept by the user).  `position` numbers inputs, constants among them, and
     outputs.  `strides` are in elements; `elements` is what the memory must hold, 0 for an empty tensor.
     `shares`: the value whose memory this one is, updated in place by the step that defines it; -1 for memory of its own.
+    All values of one memory have its kind and position.  `data`: the bytes of a constant of the graph's own, whose
+    position is -1.
     """
 
     number: int
@@ -36,6 +38,7 @@ class RegionValue:
     position: int = -1
     shares: int = -1
     source: str = ""
+    data: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +60,15 @@ class RegionStep:
 @dataclass(frozen=True, slots=True)
 class CheckStep:
     """A region whose one output is a bool: where it is true, the call fails with `message` and nothing has been
-    overwritten that the user can see."""
+    overwritten that the user can see.  `error`: "index" (IndexOutOfRangeError) or "division" (DivisionByZeroError).
+    """
 
     region: Region
     key: str
     arguments: tuple[int, ...]
     outputs: tuple[int, ...]
     symbols: Mapping[str, Dim]
+    error: str
     message: str
     sources: tuple[str, ...] = ()
 
@@ -79,6 +84,16 @@ class OpaqueStep:
     sources: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """What sizes must obey before anything runs: `least` >= 0, but where `unless` is 0; a ShapeError else."""
+
+    least: Dim
+    message: str
+    unless: Dim | None = None
+    source: str = ""
+
+
 Step = Union[RegionStep, CheckStep, OpaqueStep]
 
 
@@ -86,7 +101,7 @@ Step = Union[RegionStep, CheckStep, OpaqueStep]
 class RegionGraph:
     """Steps in an order in which they may run; `inputs` and `outputs` number the values at the border.
 
-    An output that is written into an input's memory has kind "output" and `shares` that input.
+    An output that is written into an input's memory `shares` that input and has its kind and position.
     `regions` holds each different region once, by key.
     """
 
@@ -95,3 +110,4 @@ class RegionGraph:
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     regions: dict[str, Region] = field(default_factory=dict[str, Region])
+    requirements: list[Requirement] = field(default_factory=list[Requirement])

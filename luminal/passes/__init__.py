@@ -1,0 +1,1 @@
+"""Passes from level to level, and what they share."""
