@@ -25,8 +25,8 @@ class RegionValue:
     "intermediate" (of the arena) or "output" (kept by the user).  `position` numbers inputs, constants among them, and
     outputs.  `strides` are in elements; `elements` is what the memory must hold, 0 for an empty tensor.
     `shares`: the value whose memory this one is, updated in place by the step that defines it; -1 for memory of its own.
-    All values of one memory have its kind and position.  `data`: the bytes of a constant of the graph's own, whose
-    position is -1.
+    Memory that an output shares is that output's, unless it is an input's.  `data`: the bytes of a constant of the
+    graph's own, whose position is -1.
     """
 
     number: int
@@ -101,7 +101,7 @@ Step = Union[RegionStep, CheckStep, OpaqueStep]
 class RegionGraph:
     """Steps in an order in which they may run; `inputs` and `outputs` number the values at the border.
 
-    An output that is written into an input's memory `shares` that input and has its kind and position.
+    An output that is written into an input's memory has kind "output" and `shares` that input.
     `regions` holds each different region once, by key.
     """
 
