@@ -21,7 +21,7 @@ from luminal.errors import LuminalError, UnsupportedTargetError
 from luminal.options import CompileOptions
 
 if TYPE_CHECKING:
-    from luminal.compiler import Executable
+    from luminal.runtimes.protocol import Executable
 
 BACKENDS = "luminal.backends"
 DIALECTS = "luminal.dialects"

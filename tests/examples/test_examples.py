@@ -53,5 +53,8 @@ def test_sentence_search() -> None:
     assert difference and float(difference.group(1)) <= 1e-5
     compilations = re.search(r"Compilations by Luminal: (\d+) for (\d+) shapes", printed)
     assert compilations and compilations.group(1) == "1" and int(compilations.group(2)) > 1
-    assert re.search(r"Kernels: \d+; arena: [\d,]+ bytes", printed)
+    assert re.search(
+        r"luminal.stats\(\): 1, \d+ different kernels, \d+ launches a call, arena of [\d,]+ bytes", printed
+    )
+    assert "Operators that ran through torch: 0" in printed
     assert "LUMINAL_DUMP" in printed
