@@ -1,0 +1,61 @@
+"""Writes every level of a compiled graph as text: canonical, so that two dumps can be compared line by line.
+
+`LUMINAL_DUMP=directory` makes each compilation write a folder there; `luminal.explain` returns the same text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+
+LEVELS: Mapping[str, str] = {
+    "hlo": "0-hlo.mlir",
+    "primitive": "1-primitive.mlir",
+    "regions": "2-regions.txt",
+    "schedules": "3-schedules.txt",
+    "placed": "4-placed.mlir",
+    "llvm": "5-llvm.ll",
+    "plan": "6-plan.txt",
+}
+"""The levels, from the user's graph down, and the file of each."""
+_collecting: ContextVar[list[dict[str, str]] | None] = ContextVar("dumps", default=None)
+
+
+def wanted(directory: Path | None) -> bool:
+    """Whether the text of every level is asked for, so that a compiled graph must not come from the cache."""
+    return directory is not None or _collecting.get() is not None
+
+
+@contextmanager
+def collect() -> Iterator[list[dict[str, str]]]:
+    """While open, each compilation appends its levels to the list."""
+    found: list[dict[str, str]] = []
+    token = _collecting.set(found)
+    try:
+        yield found
+    finally:
+        _collecting.reset(token)
+
+
+def deliver(levels: Mapping[str, str], directory: Path | None, name: str, key: str) -> None:
+    """Hand the levels of a compilation to whoever asked: a folder `name-key` of the directory, and `collect`."""
+    found = _collecting.get()
+    if found is not None:
+        found.append(dict(levels))
+    if directory is None:
+        return
+    folder = directory / f"{name}-{key[:12]}"
+    folder.mkdir(parents=True, exist_ok=True)
+    for level, text in levels.items():
+        (folder / LEVELS[level]).write_text(text, encoding="utf-8")
+
+
+def explain_text(levels: Mapping[str, str]) -> str:
+    """All levels as one text, from the graph down."""
+    parts: list[str] = []
+    for level in LEVELS:
+        if level in levels:
+            parts.append(f"==== {level} {'=' * (70 - len(level))}\n{levels[level].rstrip()}\n")
+    return "\n".join(parts)

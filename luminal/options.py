@@ -1,0 +1,74 @@
+"""Options of one compilation, and the settings that come from the environment."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+
+from luminal.errors import OptionError
+
+MODES = ("default", "max-autotune")
+
+
+@dataclass(frozen=True, slots=True)
+class CompileOptions:
+    """What `compile_module` may be told; all of it is part of the key of the compiled graph.
+
+    `constants` are positions of inputs that do not change from call to call (parameters): they are bound once, and
+    may be laid out anew. `updates` are pairs (output, input): that output is written into the memory of that input.
+    `hint` gives sizes that are expected, as pairs (dim, size). `mode` is how long schedules are searched for.
+    """
+
+    constants: tuple[int, ...] = ()
+    updates: tuple[tuple[int, int], ...] = ()
+    hint: tuple[tuple[str, int], ...] = ()
+    mode: str = "default"
+    cache: bool = True
+
+    def __post_init__(self) -> None:
+        if self.mode not in MODES:
+            raise OptionError(f"mode {self.mode!r} is not known; modes are {', '.join(map(repr, MODES))}")
+        if len({given for given, _ in self.updates}) != len(self.updates):
+            raise OptionError(f"an output can update one input only; updates are {self.updates}")
+
+    @staticmethod
+    def of(options: CompileOptions | Mapping[str, object] | None) -> CompileOptions:
+        """Options from a mapping; OptionError for a name that is not known."""
+        if isinstance(options, CompileOptions):
+            return options
+        given = dict(options or {})
+        known = [entry.name for entry in fields(CompileOptions)]
+        for name in given:
+            if name not in known:
+                raise OptionError(f"option {name!r} is not known; options are {', '.join(map(repr, known))}")
+        hint = given.get("hint")
+        if isinstance(hint, Mapping):
+            given["hint"] = tuple(sorted(hint.items()))
+        return replace(CompileOptions(), **given)
+
+    @property
+    def key(self) -> str:
+        """The part of the options that changes what is compiled, as text."""
+        return repr(replace(self, cache=True))
+
+
+def thread_count() -> int:
+    """Threads of a call: `LUMINAL_THREADS`, else torch's setting where torch is loaded, else the processors."""
+    given = os.environ.get("LUMINAL_THREADS")
+    if given:
+        if not given.isdigit() or int(given) < 1:
+            raise OptionError(f"LUMINAL_THREADS={given!r} must be a whole number from 1 on")
+        return int(given)
+    torch = sys.modules.get("torch")
+    if torch is not None and hasattr(torch, "get_num_threads"):
+        return torch.get_num_threads()
+    return os.cpu_count() or 1
+
+
+def dump_directory() -> Path | None:
+    """Where `LUMINAL_DUMP` asks for every level of what is compiled; None where it is not set."""
+    given = os.environ.get("LUMINAL_DUMP")
+    return Path(given) if given else None

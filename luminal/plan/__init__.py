@@ -1,0 +1,1 @@
+"""Plans: the steps of a compiled graph over one arena, and what runs them."""

@@ -1,0 +1,91 @@
+"""What was compiled and what a call costs: seconds by stage, kernels, launches and bytes of arena.
+
+    >>> luminal.stats()["compilations"]
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass
+class Stats:
+    """Of one compiled graph, or of all of this process together.
+
+    `kernels`: different kernels; `launches`: kernels and library steps that one call runs; `arena_bytes`: the largest
+    arena of any call so far; `seconds`: of compiling, by stage; `cached`: compilations found whole on disk.
+    """
+
+    compilations: int = 0
+    cached: int = 0
+    kernels: int = 0
+    launches: int = 0
+    arena_bytes: int = 0
+    packed_bytes: int = 0
+    seconds: dict[str, float] = field(default_factory=dict[str, float])
+
+    @contextlib.contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Adds the time of its body to the seconds of a stage, here and in the totals of the process."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.add_seconds(name, time.perf_counter() - start)
+
+    def add_seconds(self, name: str, seconds: float) -> None:
+        for stats in (self, TOTALS) if self is not TOTALS else (self,):
+            with _lock:
+                stats.seconds[name] = stats.seconds.get(name, 0.0) + seconds
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "compilations": self.compilations,
+            "cached": self.cached,
+            "kernels": self.kernels,
+            "launches": self.launches,
+            "arena_bytes": self.arena_bytes,
+            "packed_bytes": self.packed_bytes,
+            "compile_seconds": {name: self.seconds[name] for name in sorted(self.seconds)},
+        }
+
+
+TOTALS = Stats()
+_lock = threading.Lock()
+_last: list[Stats] = []
+
+
+def record(stats: Stats) -> None:
+    """Count a finished compilation into the totals; `seconds` are there already."""
+    with _lock:
+        TOTALS.compilations += 1
+        TOTALS.cached += stats.cached
+        TOTALS.kernels += stats.kernels
+        TOTALS.launches += stats.launches
+        _last[:] = [stats]
+
+
+def note_arena(stats: Stats, arena_bytes: int) -> None:
+    """A call needed an arena of this size."""
+    with _lock:
+        stats.arena_bytes = max(stats.arena_bytes, arena_bytes)
+        TOTALS.arena_bytes = max(TOTALS.arena_bytes, arena_bytes)
+
+
+def stats() -> dict[str, Any]:
+    """The totals of this process, and those of the last compilation under "last"."""
+    with _lock:
+        last = _last[0].as_dict() if _last else None
+    return {**TOTALS.as_dict(), "last": last}
+
+
+def reset() -> None:
+    """Forget the totals."""
+    with _lock:
+        _last.clear()
+        TOTALS.__init__()
