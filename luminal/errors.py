@@ -3,6 +3,7 @@
 Each class also derives from the built-in exception that PyTorch or Python raises for the same mistake, so that
 `except IndexError` keeps working. Messages name what was given and what would be right.
 """
+
 from __future__ import annotations
 
 
@@ -94,6 +95,10 @@ class ScheduleError(LuminalError, ValueError):
 
 class LicenceError(LuminalError, ValueError):
     """A licence name is unknown, or a rewrite lacks the licence that it needs."""
+
+
+class SoundnessError(LuminalError, AssertionError):
+    """A kernel that the compiler made disagrees with the reference: a bug of the compiler, reported with what shows it."""
 
 
 class CompileError(LuminalError, RuntimeError):

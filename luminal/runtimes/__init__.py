@@ -1,0 +1,1 @@
+"""What executes compiled graphs: one protocol, a reference, and the targets."""
