@@ -1,8 +1,9 @@
 """LLVM text to machine code and into the process: targets, the light pass pipeline, objects, loading.
 
-The text is already vectorised and unrolled, so a handful of clean-up passes gives the speed of -O3 in a third of the
-time. Objects are position independent and are loaded through one LLJIT a process. After a fork the child keeps the code
-that was loaded (its pages were copied) and loads further objects through an LLJIT of its own.
+The text is already vectorised and unrolled, so a handful of clean-up passes gives the speed of -O3 in a third
+of the time. Objects are position independent and are loaded through one LLJIT a process. After a fork the
+child keeps the code that was loaded (its pages were copied) and loads further objects through an LLJIT of its
+own.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import os
 import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -35,7 +36,7 @@ def _after_fork_in_child() -> None:
 os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_after_fork_in_child)
 
 
-@lru_cache(maxsize=None)
+@cache
 def _initialize() -> None:
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
@@ -43,8 +44,8 @@ def _initialize() -> None:
 
 @dataclass(frozen=True)
 class Target:
-    """A processor to compile for. `features` in LLVM's form ("+avx2,-sse4a"); `vector_bits` is the widest register that
-    the emitter uses, `vector_registers` how many there are."""
+    """A processor to compile for. `features` in LLVM's form ("+avx2,-sse4a"); `vector_bits` is the widest
+    register that the emitter uses, `vector_registers` how many there are."""
 
     triple: str
     cpu: str
@@ -53,7 +54,7 @@ class Target:
     vector_registers: int
 
     @staticmethod
-    @lru_cache(maxsize=None)
+    @cache
     def host() -> Target:
         """The processor that this process runs on."""
         triple = llvm.get_process_triple()
@@ -87,7 +88,7 @@ class Target:
         return self.vector_bits // bits_of(element)
 
 
-@lru_cache(maxsize=None)
+@cache
 def _machine(target: Target) -> Any:
     _initialize()
     return llvm.Target.from_triple(target.triple).create_target_machine(
@@ -143,8 +144,8 @@ class Library:
 
 
 def load_object(image: bytes, names: Iterable[str], symbols: Mapping[str, int] | None = None) -> Library:
-    """Load an object made for the host and look up `names`. `symbols` gives addresses of functions that it calls; C's
-    own (sin, pthread_create) are found in the process."""
+    """Load an object made for the host and look up `names`. `symbols` gives addresses of functions that it
+    calls; C's own (sin, pthread_create) are found in the process."""
     global _jit
     exported = list(names)
     with _lock:

@@ -1,18 +1,19 @@
 """A small builder of LLVM IR text: one `Module` of functions, written front to back through a `Function`.
 
-Values carry their LLVM type, so an instruction names operands only. Python numbers may stand for constants wherever the
-type follows from the other operand, and i64 index arithmetic on numbers is folded here. Fast-math flags are an argument
-of each instruction, never a mode of the builder. Nothing here knows what is computed.
+Values carry their LLVM type, so an instruction names operands only. Python numbers may stand for constants
+wherever the type follows from the other operand, and i64 index arithmetic on numbers is folded here.
+Fast-math flags are an argument of each instruction, never a mode of the builder. Nothing here knows what is
+computed.
 """
 
 from __future__ import annotations
 
 import contextlib
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import NamedTuple
+from functools import cache
+from typing import NamedTuple, Union
 
 FLOAT_BITS = {"half": 16, "bfloat": 16, "float": 32, "double": 64}
 SUFFIXES = {"half": "f16", "bfloat": "bf16", "float": "f32", "double": "f64", "ptr": "p0"}
@@ -29,15 +30,17 @@ class Value(NamedTuple):
 
 Operand = Value | int | float
 Index = Value | int
+Lines = list[Union[str, "Lines"]]
+"""Instructions in order; a nested list is a place that may still grow after what follows it was written."""
 
 
-@lru_cache(maxsize=None)
+@cache
 def lanes_of(type_: str) -> int:
     """Number of lanes of a vector type; 0 for a scalar."""
     return int(type_[1:].split()[0]) if type_.startswith("<") else 0
 
 
-@lru_cache(maxsize=None)
+@cache
 def element_of(type_: str) -> str:
     """`<8 x float>` -> `float`; a scalar is its own element."""
     return type_[1:-1].split(" x ")[1] if type_.startswith("<") else type_
@@ -70,10 +73,10 @@ def suffix_of(type_: str) -> str:
 
 
 def constant_bits(type_: str, bits: int) -> Value:
-    """A constant from its bit pattern, the same in every lane: exact for NaN payloads, infinities and -0.0."""
+    """A constant from its bit pattern, the same in every lane; exact for NaN payloads and -0.0."""
     element = element_of(type_)
     if element == "float":
-        # LLVM spells an f32 as the f64 of the same value; a NaN keeps its payload by moving it, not by converting.
+        # LLVM spells an f32 as the f64 of the same value; a NaN payload is moved, not converted.
         sign, exponent, fraction = bits >> 31, bits >> 23 & 0xFF, bits & 0x7FFFFF
         if exponent == 0xFF:
             wide = sign << 63 | 0x7FF << 52 | fraction << 29
@@ -92,7 +95,8 @@ def constant_bits(type_: str, bits: int) -> Value:
 
 
 def constant(type_: str, value: float) -> Value:
-    """A constant of a Python number. f32 and f64 round to nearest; integers wrap; f16 and bf16 come as bits only."""
+    """A constant of a Python number: f32 and f64 round to nearest, integers wrap (narrower floats: by
+    bits)."""
     element = element_of(type_)
     if element == "double":
         return constant_bits(type_, struct.unpack("<Q", struct.pack("<d", value))[0])
@@ -131,6 +135,14 @@ FOLD: dict[str, Callable[[int, int], int]] = {
 RIGHT_IDENTITY = {"add": 0, "sub": 0, "mul": 1, "sdiv": 1, "udiv": 1, "shl": 0}
 
 
+def _flat(lines: Lines) -> Iterator[str]:
+    for line in lines:
+        if isinstance(line, str):
+            yield line
+        else:
+            yield from _flat(line)
+
+
 class Module:
     """Declarations, globals, functions and metadata of one LLVM module, printed by `text()`."""
 
@@ -165,14 +177,14 @@ class Module:
         result: str = "void",
         linkage: str = "",
         attributes: str = "nounwind",
-    ) -> Iterator[Function]:
-        """A function to write; parameters are (type with attributes, name). The writer ends every block itself."""
+    ) -> Generator[Function]:
+        """A function to write; parameters are (type with attributes, name). The writer ends every block."""
         types = [t[: t.index(">") + 1] if t.startswith("<") else t.split(" ")[0] for t, _ in parameters]
         written = Function(self, {n: Value(t, f"%{n}") for t, (_, n) in zip(types, parameters, strict=True)})
         yield written
         signature = ", ".join(f"{type_} %{parameter}" for type_, parameter in parameters)
         head = f"define {linkage} {result} @{name}({signature}) {attributes} {{"
-        self.functions[name] = "\n".join([head, "entry:", *written.allocas, *written.lines, "}"])
+        self.functions[name] = "\n".join([head, "entry:", *written.allocas, *_flat(written.body), "}"])
 
     def text(self) -> str:
         nodes = [f"!{number} = {text}" for number, text in enumerate(self.metadata)]
@@ -195,7 +207,8 @@ class Function:
     def __init__(self, module: Module, parameters: dict[str, Value]) -> None:
         self.module, self.parameters = module, parameters
         self.allocas: list[str] = []
-        self.lines: list[str] = []
+        self.body: Lines = []
+        self.lines = self.body
         self.block = "entry"
         self.count = 0
 
@@ -211,6 +224,21 @@ class Function:
         name = "%" + self.fresh()
         self.lines.append(f"  {name} = {expression}")
         return Value(type_, name)
+
+    def place(self) -> Lines:
+        """A point here into which straight-line code may be written later, through `at`."""
+        place: Lines = []
+        self.lines.append(place)
+        return place
+
+    @contextlib.contextmanager
+    def at(self, place: Lines) -> Generator[None]:
+        """Write into a place instead of at the end."""
+        self.lines, saved = place, self.lines
+        try:
+            yield
+        finally:
+            self.lines = saved
 
     def start(self, label: str) -> None:
         """Open a block; the one before must have been ended by a branch or a return."""
@@ -313,7 +341,7 @@ class Function:
         return self.call(result, name, arguments)
 
     def intrinsic(self, name: str, *arguments: Value, flags: str = "") -> Value:
-        """`llvm.<name>.<suffix>` whose result and operands are of one type: fma, sqrt, roundeven, smin, ctlz ..."""
+        """`llvm.<name>.<suffix>` whose result and operands are of one type: fma, sqrt, roundeven, smin ..."""
         type_ = arguments[0].type
         full = f"llvm.{name}.{suffix_of(type_)}"
         self.module.declare(full, type_, [x.type for x in arguments])
@@ -324,8 +352,8 @@ class Function:
         return self.intrinsic("fma", a, self.operand(b, a.type), self.operand(c, a.type))
 
     def reduce(self, kind: str, value: Value, flags: str = "") -> Value:
-        """One scalar of all lanes by `llvm.vector.reduce.<kind>`: add or xor umax ... of integers, fadd and fmul of floats
-        in lane order unless `flags` has reassoc."""
+        """One scalar of all lanes by `llvm.vector.reduce.<kind>`: add, or, umax ... of integers; fadd and
+        fmul of floats go in lane order unless `flags` has reassoc."""
         element, name = element_of(value.type), f"llvm.vector.reduce.{kind}.{suffix_of(value.type)}"
         neutral = {"fadd": -0.0, "fmul": 1.0}.get(kind)
         arguments = [value] if neutral is None else [constant(element, neutral), value]
@@ -367,14 +395,14 @@ class Function:
             gathered = self.insert(gathered, result, lane)
         return gathered
 
-    def lanes_below(self, limit: Index, lanes: int) -> Value:
-        """The mask of lanes whose number is less than `limit` (any i64, negative is none)."""
+    def lanes_below(self, limit: Index, lanes: int, step: int = 1) -> Value:
+        """The mask of lanes with lane * step < limit (any i64; none where it is negative)."""
         if isinstance(limit, int):
-            return lane_constants("i1", [int(lane < limit) for lane in range(lanes)])
-        capped = self.index("smin", self.index("smax", limit, 0), lanes)
+            return lane_constants("i1", [int(lane * step < limit) for lane in range(lanes)])
+        capped = self.index("smin", self.index("smax", limit, 0), lanes * step)
         assert isinstance(capped, Value)
         wide = self.splat(self.convert("trunc", capped, "i32"), lanes)
-        return self.compare("icmp ult", lane_constants("i32", range(lanes)), wide)
+        return self.compare("icmp ult", lane_constants("i32", range(0, lanes * step, step)), wide)
 
     # Memory
     def alloca(self, type_: str, count: int = 1, align: int = 0) -> Value:
@@ -404,8 +432,8 @@ class Function:
     def masked(
         self, kind: str, mask: Value, pointer: Value, value: Value, align: int = 0, extra: str = ""
     ) -> Value:
-        """A masked memory access: "load" (value fills the lanes off), "store", "gather" and "scatter" (a vector of
-        pointers)."""
+        """A masked memory access: "load" (value fills the lanes off), "store", "gather" and "scatter"
+        (through a vector of pointers)."""
         natural = align or max(bits_of(value.type) // 8, 1)
         name = f"llvm.masked.{kind}.{suffix_of(value.type)}.{suffix_of(pointer.type)}"
         writes = kind in ("store", "scatter")
@@ -426,15 +454,15 @@ class Function:
     @contextlib.contextmanager
     def loop(
         self, low: Index, high: Index, step: int = 1, carried: Sequence[Value] = (), hints: Sequence[str] = ()
-    ) -> Iterator[Loop]:
-        """for index in range(low, high, step). Inside, append the next carried values to `loop.next`; after it, they
-        are in `loop.carried`."""
+    ) -> Generator[Loop]:
+        """for index in range(low, high, step). Inside, add the next carried values to `loop.next`; after it,
+        the last ones are in `loop.carried`."""
         head, body, latch, done = (self.fresh(name) for name in ("head", "body", "latch", "done"))
         start, end = self.operand(low, "i64"), self.operand(high, "i64")
         before = self.block
         self.branch(head)
         self.start(head)
-        place = len(self.lines)
+        place = self.place()
         phis = [Value("i64", "%" + self.fresh("i"))] + [Value(x.type, "%" + self.fresh("c")) for x in carried]
         self.branch_if(self.compare("icmp slt", phis[0], end), body, done)
         self.start(body)
@@ -445,14 +473,14 @@ class Function:
         self.start(latch)
         following = self.op("add", phis[0], step, "nsw")
         self.branch(head, self.module.loop_hints(*hints) if hints else "")
-        self.lines[place:place] = [
+        place += [
             f"  {phi.text} = phi {phi.type} [ {first.text}, %{before} ], [ {after.text}, %{latch} ]"
             for phi, first, after in zip(phis, [start, *carried], [following, *loop.next], strict=True)
         ]
         self.start(done)
 
     @contextlib.contextmanager
-    def when(self, condition: Value, hints: str = "") -> Iterator[None]:
+    def when(self, condition: Value, hints: str = "") -> Generator[None]:
         """Code that runs only if the i1 is true."""
         then, done = self.fresh("then"), self.fresh("done")
         self.branch_if(condition, then, done, hints)
@@ -462,17 +490,23 @@ class Function:
         self.start(done)
 
     def choose(
-        self, condition: Value, then: Callable[[], Value], otherwise: Callable[[], Value], hints: str = ""
-    ) -> Value:
-        """A value computed on one of two paths."""
+        self,
+        condition: Value,
+        then: Callable[[], Sequence[Value]],
+        otherwise: Callable[[], Sequence[Value]],
+        hints: str = "",
+    ) -> list[Value]:
+        """Values computed on one of two paths."""
         labels = [self.fresh(name) for name in ("then", "else", "done")]
         self.branch_if(condition, labels[0], labels[1], hints)
-        arms: list[tuple[Value, str]] = []
+        arms: list[tuple[Sequence[Value], str]] = []
         for label, arm in zip(labels, (then, otherwise), strict=False):
             self.start(label)
-            value = arm()
-            arms.append((value, self.block))
+            arms.append((arm(), self.block))
             self.branch(labels[2])
         self.start(labels[2])
-        incoming = ", ".join(f"[ {value.text}, %{block} ]" for value, block in arms)
-        return self.define(arms[0][0].type, f"phi {arms[0][0].type} {incoming}")
+        (left, left_block), (right, right_block) = arms
+        return [
+            self.define(a.type, f"phi {a.type} [ {a.text}, %{left_block} ], [ {b.text}, %{right_block} ]")
+            for a, b in zip(left, right, strict=True)
+        ]

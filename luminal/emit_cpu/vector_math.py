@@ -1,11 +1,12 @@
-"""Elementary functions in IR for f32 and f64, scalars and vectors of any width: exp2, exp, log2, log, log10, sin, cos.
+"""Elementary functions in IR for f32 and f64, scalar or any vector width: exp2 exp log2 log log10 sin cos.
 
-Each is a reduction to a small interval and a polynomial, straight-line but for sin and cos of huge arguments. Results
-are right for NaN, infinities, zeros of both signs, subnormals and on overflow; largest errors in ulp: exp2 .8, exp .9,
-log 1.1, sin and cos 1.6. No fast-math flag is used and no fused step is optional, so that every target gives one result.
+Each is a reduction to a small interval and a polynomial, straight-line but for sin and cos of huge arguments.
+Results are right for NaN, infinities, zeros of both signs, subnormals and on overflow; largest errors in ulp:
+exp2 .9, exp .9, log 1.1, sin and cos 1.6. No fast-math flag is used and no fused step is optional, so that
+every target gives one result.
 
-Polynomials were fitted by a Remez exchange on the reduced interval (relative error, coefficients rounded to the format
-from the lowest up); those of log and sin in f64 are fdlibm's.
+Polynomials were fitted by a Remez exchange on the reduced interval (relative error, coefficients rounded to
+the format from the lowest up); those of log and sin in f64 are fdlibm's.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ def _hex(text: str) -> tuple[float, ...]:
 
 @dataclass(frozen=True)
 class Format:
-    """What the algorithms need to know of a float format. Polynomials are given from the lowest power up; two- and
-    three-part constants from the largest part down."""
+    """What the algorithms need to know of a float format. Polynomials are given from the lowest power up,
+    constants in two or three parts from the largest down."""
 
     bits: int
     fraction: int
@@ -166,13 +167,14 @@ def exponential(f: Function, x: Value, base: Literal["2", "e"], target: Target) 
     type_, format_ = x.type, FORMATS[element_of(x.type)]
     scalef = _scalef(target, type_)
     low, high = format_.exp2_range if base == "2" else format_.exp_range
-    # The comparisons are false for NaN, which passes. With scalef, +inf and large values work out by themselves
-    # (n is huge, the polynomial of even degree is positive or NaN, and scalef(NaN, +inf) is +inf).
+    # The comparisons are false for NaN, which passes. With scalef, +inf and large values work out by
+    # themselves: n is huge, the polynomial of even degree is positive or NaN, and scalef(NaN, +inf) is +inf.
     if base == "e" or not scalef:
         x = f.select(f.compare("fcmp olt", x, low), low, x)
     if not scalef:
         x = f.select(f.compare("fcmp ogt", x, high), high, x)
-    # Adding 1.5 * 2^fraction rounds to an integer, which is then in the low bits of the sum (for NaN, some integer).
+    # Adding 1.5 * 2^fraction rounds to an integer, which is then in the sum's low bits (for NaN, some
+    # integer).
     magic = constant(type_, 1.5 * 2.0**format_.fraction)
     if scalef:
         n = f.intrinsic("roundeven", x if base == "2" else f.op("fmul", x, LOG2_E))
@@ -237,7 +239,7 @@ def logarithm(f: Function, x: Value, base: Literal["2", "e", "10"]) -> Value:
 
 
 def _by_libm(f: Function, x: Value, name: str) -> Value:
-    """sin or cos through C's library in f64, one lane at a time, in a function of its own and off the fast path."""
+    """sin or cos through C's library in f64, lane by lane, in a function of its own off the fast path."""
     own = f"luminal_{name}_{suffix_of(x.type)}"
     if own not in f.module.functions:
         with f.module.function(own, [(x.type, "x")], x.type, "internal", "noinline cold nounwind") as g:
@@ -283,4 +285,4 @@ def sine(f: Function, x: Value, phase: Literal["sin", "cos"]) -> Value:
 
     huge = f.compare("fcmp oge", size, format_.sin_limit)
     some = f.reduce("or", huge) if lanes_of(type_) else huge
-    return f.choose(some, lambda: _by_libm(f, x, phase), fast)
+    return f.choose(some, lambda: [_by_libm(f, x, phase)], lambda: [fast()])[0]
