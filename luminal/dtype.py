@@ -1,11 +1,12 @@
 """Element types: names, sizes, limits, NumPy and torch counterparts, and constants as bit patterns."""
+
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, Union
+from typing import TYPE_CHECKING, Any, Literal, Union, cast
 
 import ml_dtypes
 import numpy as np
@@ -77,6 +78,11 @@ class DType:
         return np.dtype(f"u{self.size_bytes}")
 
     @property
+    def pattern_bits(self) -> int:
+        """How many bits of an element's bytes a pattern may use: 1 for bool, 4 for f4e2m1, else all."""
+        return 1 if self.is_bool else self.bits
+
+    @property
     def lowest(self) -> int | float:
         """The least value: -inf where the type has it, else the least finite one; False is 0."""
         if self.is_float:
@@ -125,7 +131,12 @@ _ALIASES: dict[str, DType] = {
     **DTYPES,
     **{d.numpy_name: d for d in DTYPES.values()},
     **{d.torch_name: d for d in DTYPES.values() if d.torch_name},
-    "double": f64, "float": f32, "half": f16, "long": i64, "int": i32, "short": i16,
+    "double": f64,
+    "float": f32,
+    "half": f16,
+    "long": i64,
+    "int": i32,
+    "short": i16,
 }
 DTypeLike = Union[str, DType, "np.dtype[Any]", "torch.dtype", type]
 
@@ -140,7 +151,7 @@ def dtype_of(value: DTypeLike) -> DType:
         name = str(value).removeprefix("torch.")
     else:
         try:
-            name = np.dtype(value).name  # pyright: ignore[reportArgumentType]
+            name = np.dtype(cast(Any, value)).name
         except TypeError:
             name = repr(value)
     if name not in _ALIASES:
@@ -151,8 +162,8 @@ def dtype_of(value: DTypeLike) -> DType:
 def to_bits(value: bool | int | float | np.generic, dtype: DType) -> int:
     """The bit pattern of `value` as one element of `dtype`, with torch's conversion of a Python number.
 
-    A float rounds to f32 first and from there to a narrower type, as in torch. Raises DTypeError for a number that an
-    integer dtype cannot hold.
+    A float rounds to f32 first and from there to a narrower type, as in torch. Raises DTypeError for a number that
+    an integer dtype cannot hold; u8 takes -128 to -1 too and wraps them.
     """
     if isinstance(value, np.generic) and value.dtype == dtype.numpy:
         return int(value.view(dtype.bit_carrier))
@@ -169,8 +180,8 @@ def to_bits(value: bool | int | float | np.generic, dtype: DType) -> int:
 def cast_array(values: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, Any]:
     """`values` (of any of our dtypes) as `dtype`, with the meaning of torch's `.to()`.
 
-    Narrow floats round from f32, so f64 and i64 round twice. f8e4m3fn and f4e2m1 saturate, infinities included. A float
-    outside the range of i64, i32, or of i32 on its way to i16 and i8, becomes the least value; u8 goes through i64.
+    Narrow floats round from f32, so f64 and i64 round twice. f8e4m3fn and f4e2m1 saturate, infinities included. A
+    float outside the range of i64 or i32 becomes the least value; i16 and i8 go through i32, u8 through i64.
     """
     if values.dtype == dtype.numpy:
         return values
@@ -181,12 +192,14 @@ def cast_array(values: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, An
         if source.is_float and source.bits < 32:
             values = values.astype(np.float32)
         if dtype.is_integer and source.is_float:
-            return _truncate(values, i64 if dtype is u8 else i32 if dtype.bits < 32 else dtype).astype(dtype.numpy)
+            return _truncate(values, i64 if dtype is u8 else i32 if dtype.bits < 32 else dtype).astype(
+                dtype.numpy
+            )
         if dtype.is_integer or dtype.bits >= 32:
             return values.astype(dtype.numpy)
         single = values.astype(np.float32)
         if not dtype.has_infinity:
-            single = np.clip(single, dtype.lowest, dtype.highest).astype(np.float32)
+            single = np.asarray(np.clip(single, dtype.lowest, dtype.highest), np.float32)
         return single.astype(dtype.numpy)
 
 
@@ -207,6 +220,6 @@ def _integer_bits(value: bool | int | float, dtype: DType) -> int:
 
 def from_bits(bits: int, dtype: DType) -> np.generic:
     """The NumPy scalar of `dtype` with this bit pattern."""
-    if not 0 <= bits < 1 << (8 * dtype.size_bytes):
-        raise DTypeError(f"{bits:#x} is no bit pattern of {dtype}, which has {dtype.bits} bits")
-    return np.array(bits, dtype.bit_carrier).view(dtype.numpy)[()]
+    if not 0 <= bits < 1 << dtype.pattern_bits:
+        raise DTypeError(f"{bits:#x} is no bit pattern of {dtype}, which has {dtype.pattern_bits} bits")
+    return cast(np.generic, np.array(bits, dtype.bit_carrier).view(dtype.numpy)[()])

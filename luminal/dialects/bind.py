@@ -1,4 +1,5 @@
 """Checking the inputs of a call against the types of a graph, and reading the sizes of symbols off them."""
+
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,7 +18,9 @@ def shape_of(shape: Iterable[Dim], dims: Mapping[str, int]) -> tuple[int, ...]:
 
 
 def bind_inputs(
-    types: Sequence[TensorType], inputs: Sequence[np.ndarray[Any, Any] | None], dims: Mapping[str, int] | None = None,
+    types: Sequence[TensorType],
+    inputs: Sequence[np.ndarray[Any, Any] | None],
+    dims: Mapping[str, int] | None = None,
     names: Sequence[str] = (),
 ) -> dict[str, int]:
     """The sizes of all symbols: those of `dims`, and those that stand alone as a dim of an input.

@@ -5,6 +5,7 @@
 
 The graph declares every symbol that a type or an attribute inside it uses, and the licences that hold in it.
 """
+
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
@@ -45,7 +46,9 @@ class SymbolsAttr(Data[tuple[Symbol, ...]]):
     @classmethod
     def parse_parameter(cls, parser: AttrParser) -> tuple[Symbol, ...]:
         with parser.in_angle_brackets():
-            return tuple(parser.parse_comma_separated_list(parser.Delimiter.NONE, lambda: read_symbol(parser)))
+            return tuple(
+                parser.parse_comma_separated_list(parser.Delimiter.NONE, lambda: read_symbol(parser))
+            )
 
     def print_parameter(self, printer: Printer) -> None:
         printer.print_string(f"<{', '.join(symbol.range_text() for symbol in self.data)}>")
@@ -168,7 +171,9 @@ class GraphOp(Operation):
         for op in self.block.ops:
             for operand in op.operands:
                 if operand not in defined:
-                    raise VerifyException(f"{op.name} uses a value that is not defined before it in the graph")
+                    raise VerifyException(
+                        f"{op.name} uses a value that is not defined before it in the graph"
+                    )
             defined.update(op.results)
             note_types(op.result_types)
             note_types(op.properties.values())
@@ -186,7 +191,9 @@ class GraphOp(Operation):
         printer.print_string(" -> ")
         last = self.block.last_op
         with printer.in_parens():  # a graph that is still being built prints too
-            printer.print_list(last.operand_types if isinstance(last, ReturnOp) else (), printer.print_attribute)
+            printer.print_list(
+                last.operand_types if isinstance(last, ReturnOp) else (), printer.print_attribute
+            )
         if self.licences != DEFAULT_LICENCES:
             printer.print_string(f" licences {value_text(self.licences)}")
         if self.attributes:
@@ -198,7 +205,10 @@ class GraphOp(Operation):
     @classmethod
     def parse(cls, parser: Parser) -> GraphOp:
         name = parser.parse_symbol_name()
-        symbols = parser.parse_optional_comma_separated_list(parser.Delimiter.SQUARE, lambda: read_symbol(parser)) or []
+        symbols = (
+            parser.parse_optional_comma_separated_list(parser.Delimiter.SQUARE, lambda: read_symbol(parser))
+            or []
+        )
         with symbol_scope(symbols):
             arguments = parser.parse_comma_separated_list(parser.Delimiter.PAREN, parser.parse_argument)
             parser.parse_punctuation("->")
@@ -206,11 +216,14 @@ class GraphOp(Operation):
             result_types = tuple(parser.parse_comma_separated_list(parser.Delimiter.PAREN, parser.parse_type))
             licences = DEFAULT_LICENCES
             if parser.parse_optional_keyword("licences") is not None:
-                licences = tuple(parser.parse_comma_separated_list(parser.Delimiter.SQUARE, parser.parse_str_literal))
+                licences = tuple(
+                    parser.parse_comma_separated_list(parser.Delimiter.SQUARE, parser.parse_str_literal)
+                )
             extra = parser.parse_optional_attr_dict_with_keyword(("sym_name", "symbols", "licences"))
             region = parser.parse_region(arguments)
         graph = cls.create(
-            properties=_properties(name.data, symbols, licences), attributes={} if extra is None else extra.data,
+            properties=_properties(name.data, symbols, licences),
+            attributes={} if extra is None else extra.data,
             regions=[region],
         )
         last = region.block.last_op
@@ -221,7 +234,11 @@ class GraphOp(Operation):
 
 def _properties(name: str, symbols: Iterable[Symbol], licences: Sequence[str]) -> dict[str, Attribute]:
     ordered = tuple(sorted(symbols, key=lambda symbol: symbol.name))
-    return {"sym_name": StringAttr(name), "symbols": SymbolsAttr(ordered), "licences": ValueAttr(tuple(licences))}
+    return {
+        "sym_name": StringAttr(name),
+        "symbols": SymbolsAttr(ordered),
+        "licences": ValueAttr(tuple(licences)),
+    }
 
 
 def _dims_of(attribute: Attribute) -> Iterable[Dim]:
@@ -232,8 +249,11 @@ def _dims_of(attribute: Attribute) -> Iterable[Dim]:
 
 
 def build_graph(
-    name: str, symbols: Iterable[Symbol], input_types: Sequence[TensorType],
-    licences: Iterable[str] = DEFAULT_LICENCES, input_names: Sequence[str] = (),
+    name: str,
+    symbols: Iterable[Symbol],
+    input_types: Sequence[TensorType],
+    licences: Iterable[str] = DEFAULT_LICENCES,
+    input_names: Sequence[str] = (),
 ) -> tuple[GraphOp, Block]:
     """An empty graph and its block, which the caller fills and ends with `finish_graph`.
 

@@ -5,11 +5,12 @@ Printed form, the same for every op of every table (types once where all are equ
     %2 = primitive.add %0, %1 : !luminal.tensor<[s], f32>
     %3 = primitive.sum_reduce %2 {axes = [0], monoid = "sum"} : !luminal.tensor<[s], f32> -> !luminal.tensor<[], f32>
 """
+
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import ClassVar, Union, cast
+from typing import ClassVar, cast
 
 from xdsl.ir import Data, Operation, OpTraits, SSAValue
 from xdsl.irdl import irdl_attr_definition
@@ -23,7 +24,7 @@ from luminal.dim import Dim, dims, ir_text
 from luminal.dtype import DTYPES, DType
 from luminal.errors import LuminalError, OptionError
 
-Value = Union[None, bool, int, float, str, bytes, DType, Dim, tuple["Value", ...]]
+Value = None | bool | int | float | str | bytes | DType | Dim | tuple["Value", ...]
 SOURCE = "source"
 """The attribute that every op may have: where the user wrote it, "model.py:12 in forward"."""
 
@@ -49,7 +50,8 @@ class ValueAttr(Data[Value]):
     def __eq__(self, other: object) -> bool:
         return self is other or (
             isinstance(other, ValueAttr)
-            and value_text(self.data) == value_text(other.data) and _symbols(self.data) == _symbols(other.data)
+            and value_text(self.data) == value_text(other.data)
+            and _symbols(self.data) == _symbols(other.data)
         )
 
     def __hash__(self) -> int:
@@ -128,7 +130,10 @@ class TableOp(Operation):
 
     @classmethod
     def make(
-        cls, operands: Sequence[SSAValue], result_types: Sequence[TensorType], values: Mapping[str, Value] | None = None
+        cls,
+        operands: Sequence[SSAValue],
+        result_types: Sequence[TensorType],
+        values: Mapping[str, Value] | None = None,
     ) -> TableOp:
         """A detached op; `values` whose value is None are left out."""
         properties = {key: ValueAttr(value) for key, value in (values or {}).items() if value is not None}
@@ -143,14 +148,20 @@ class TableOp(Operation):
         """An int attribute; OptionError where it is missing or none."""
         value = self.value(key)
         if not isinstance(value, int) or isinstance(value, bool):
-            raise OptionError(f"attribute {key} of {self.name} must be a whole number, not {value_text(value)}")
+            raise OptionError(
+                f"attribute {key} of {self.name} must be a whole number, not {value_text(value)}"
+            )
         return value
 
     def integers(self, key: str) -> tuple[int, ...]:
         """A tuple of ints."""
         value = self.value(key)
-        if not isinstance(value, tuple) or not all(isinstance(v, int) and not isinstance(v, bool) for v in value):
-            raise OptionError(f"attribute {key} of {self.name} must be whole numbers in [], not {value_text(value)}")
+        if not isinstance(value, tuple) or not all(
+            isinstance(v, int) and not isinstance(v, bool) for v in value
+        ):
+            raise OptionError(
+                f"attribute {key} of {self.name} must be whole numbers in [], not {value_text(value)}"
+            )
         return cast("tuple[int, ...]", value)
 
     def dims(self, key: str) -> tuple[Dim, ...]:
@@ -206,7 +217,9 @@ class TableOp(Operation):
             printer.print_list(self.operands, printer.print_operand)
         if self.properties:
             entries = sorted(self.properties.items(), key=lambda item: (item[0] == SOURCE, item[0]))
-            printer.print_string(" {" + ", ".join(f"{key} = {_entry_text(key, a)}" for key, a in entries) + "}")
+            printer.print_string(
+                " {" + ", ".join(f"{key} = {_entry_text(key, a)}" for key, a in entries) + "}"
+            )
         operand_types, result_types = self.operand_types, self.result_types
         printer.print_string(" : ")
         if operand_types and len(result_types) == 1 and len({*operand_types, *result_types}) == 1:
@@ -221,22 +234,36 @@ class TableOp(Operation):
     @classmethod
     def parse(cls, parser: Parser) -> TableOp:
         position = parser.pos
-        operands = parser.parse_optional_undelimited_comma_separated_list(
-            parser.parse_optional_unresolved_operand, parser.parse_unresolved_operand
-        ) or []
-        entries = parser.parse_optional_comma_separated_list(parser.Delimiter.BRACES, lambda: _read_entry(parser)) or []
+        operands = (
+            parser.parse_optional_undelimited_comma_separated_list(
+                parser.parse_optional_unresolved_operand, parser.parse_unresolved_operand
+            )
+            or []
+        )
+        entries = (
+            parser.parse_optional_comma_separated_list(parser.Delimiter.BRACES, lambda: _read_entry(parser))
+            or []
+        )
         parser.parse_punctuation(":")
-        types = parser.parse_optional_undelimited_comma_separated_list(
-            parser.parse_optional_type, parser.parse_type
-        ) or []
-        if parser.parse_optional_punctuation("->") is not None:
-            results = parser.parse_optional_undelimited_comma_separated_list(
+        types = (
+            parser.parse_optional_undelimited_comma_separated_list(
                 parser.parse_optional_type, parser.parse_type
-            ) or []
+            )
+            or []
+        )
+        if parser.parse_optional_punctuation("->") is not None:
+            results = (
+                parser.parse_optional_undelimited_comma_separated_list(
+                    parser.parse_optional_type, parser.parse_type
+                )
+                or []
+            )
         else:
             types, results = types * len(operands), types
         return cls.create(
-            operands=parser.resolve_operands(operands, types, position), result_types=results, properties=dict(entries)
+            operands=parser.resolve_operands(operands, types, position),
+            result_types=results,
+            properties=dict(entries),
         )
 
 

@@ -3,6 +3,7 @@
 `!luminal.tensor<[s, 4096], f32>`: symbols are declared, with their ranges, by the graph op around them, so a type is
 parsed inside a `symbol_scope`.
 """
+
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Mapping
@@ -87,7 +88,9 @@ def read_dim(parser: AttrParser, negative: bool = False) -> Dim:
     `negative`: a leading minus has been read already; it binds to the first factor.
     """
     total = _read_term(parser, negative)
-    while (sign := parser.parse_optional_punctuation("+") or parser.parse_optional_punctuation("-")) is not None:
+    while (
+        sign := parser.parse_optional_punctuation("+") or parser.parse_optional_punctuation("-")
+    ) is not None:
         term = _read_term(parser)
         total = total + term if sign == "+" else total - term
     return total
@@ -124,5 +127,7 @@ def _read_factor(parser: AttrParser) -> Dim:
     symbol = (_SCOPE.get() or {}).get(name)
     if symbol is None:
         declared = ", ".join(_SCOPE.get() or {}) or "none"
-        parser.raise_error(f"dim {name} is not declared by the graph; declared: {declared}", position, parser.pos)
+        parser.raise_error(
+            f"dim {name} is not declared by the graph; declared: {declared}", position, parser.pos
+        )
     return symbol_dim(symbol)

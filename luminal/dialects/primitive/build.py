@@ -2,6 +2,7 @@
 
 Every op is checked as it is built, so that a mistake is raised where it is made, with the user's error class.
 """
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -39,7 +40,10 @@ class PrimitiveBuilder:
         self.strict = strict
 
     def emit(
-        self, name: str, operands: Sequence[SSAValue], values: dict[str, Value] | None = None,
+        self,
+        name: str,
+        operands: Sequence[SSAValue],
+        values: dict[str, Value] | None = None,
         results: Sequence[TensorType] = (),
     ) -> PrimitiveOp:
         """Insert primitive.`name`; `results` only for the ops whose result type is given."""
@@ -53,7 +57,10 @@ class PrimitiveBuilder:
         return self.builder.insert(op)
 
     def one(
-        self, name: str, operands: Sequence[SSAValue], values: dict[str, Value] | None = None,
+        self,
+        name: str,
+        operands: Sequence[SSAValue],
+        values: dict[str, Value] | None = None,
         result: TensorType | None = None,
     ) -> SSAValue:
         """`emit` of an op with one result, and that result."""
@@ -129,7 +136,9 @@ class PrimitiveBuilder:
 
     def dense(self, array: np.ndarray) -> SSAValue:  # pyright: ignore[reportMissingTypeArgument, reportUnknownParameterType]
         """A constant tensor with the array's shape, dtype and bytes."""
-        return self.one("const", [], {"data": array.tobytes()}, tensor_type(array.shape, dtype_of(array.dtype)))
+        return self.one(
+            "const", [], {"data": array.tobytes()}, tensor_type(array.shape, dtype_of(array.dtype))
+        )
 
     def iota(self, shape: Sequence[DimLike], axis: int) -> SSAValue:
         """The position along `axis`, i64."""
@@ -143,7 +152,9 @@ class PrimitiveBuilder:
 
     def permute(self, x: SSAValue, order: Sequence[int]) -> SSAValue:
         """Axis i of the result is axis order[i] of x; x itself for the identity."""
-        return x if list(order) == list(range(len(order))) else self.one("permute", [x], {"order": tuple(order)})
+        return (
+            x if list(order) == list(range(len(order))) else self.one("permute", [x], {"order": tuple(order)})
+        )
 
     def reshape(self, x: SSAValue, shape: Sequence[DimLike]) -> SSAValue:
         target = TensorType((dims(shape), type_of(x).dtype))
@@ -160,13 +171,19 @@ class PrimitiveBuilder:
         return self.expand(self.reshape(x, (*[1] * missing, *type_of(x).shape)) if missing > 0 else x, shape)
 
     def slice(
-        self, x: SSAValue, starts: Sequence[DimLike], sizes: Sequence[DimLike], steps: Sequence[int] | None = None
+        self,
+        x: SSAValue,
+        starts: Sequence[DimLike],
+        sizes: Sequence[DimLike],
+        steps: Sequence[int] | None = None,
     ) -> SSAValue:
         """Per axis `sizes` elements from `starts`, every `steps`-th (1 where not given)."""
         values: dict[str, Value] = {"starts": dims(starts), "steps": tuple(steps or [1] * len(sizes))}
         return self.one("slice", [x], values, TensorType((dims(sizes), type_of(x).dtype)))
 
-    def pad(self, x: SSAValue, low: Sequence[DimLike], high: Sequence[DimLike], value: Number = 0) -> SSAValue:
+    def pad(
+        self, x: SSAValue, low: Sequence[DimLike], high: Sequence[DimLike], value: Number = 0
+    ) -> SSAValue:
         """x with `low` and `high` elements of `value` around each axis."""
         bits = to_bits(value, type_of(x).dtype)
         return self.one("pad", [x], {"low": dims(low), "high": dims(high), "bits": bits})
@@ -197,7 +214,12 @@ class PrimitiveBuilder:
         return self.one("gather", [data, *indices], {"bounds": bounds})
 
     def scatter(
-        self, base: SSAValue, value: SSAValue, indices: Sequence[SSAValue], combine: str = "set", bounds: str = "error"
+        self,
+        base: SSAValue,
+        value: SSAValue,
+        indices: Sequence[SSAValue],
+        combine: str = "set",
+        bounds: str = "error",
     ) -> SSAValue:
         """`base` with value[p] combined in at (indices[0][p], ...), for p in row-major order."""
         return self.one("scatter", [base, value, *indices], {"combine": combine, "bounds": bounds})

@@ -4,10 +4,11 @@
 graph. Narrow floats compute in f32 and round once per op. Elementary functions of f32 and narrower are computed in f64:
 the judge of a code generator's error must be better than what it judges.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Union, cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from luminal.errors import DivisionByZeroError, IndexOutOfRangeError, ShapeError
 
 Array = np.ndarray[Any, Any]
 Dims = Mapping[str, int]
-Result = Union[Array, Sequence[Array]]
+Result = Array | Sequence[Array]
 Evaluate = Callable[[PrimitiveOp, Sequence[Array], Dims], Result]
 CallExtern = Callable[[PrimitiveOp, Sequence[Array], Dims], Sequence[Array]]
 
@@ -52,7 +53,9 @@ def evaluate(
         with np.errstate(all="ignore"):
             if op.name == "primitive.extern":
                 if call_extern is None:
-                    raise UnsupportedOpError(f"{op.text('target')} runs through torch; no way to call it was given")
+                    raise UnsupportedOpError(
+                        f"{op.text('target')} runs through torch; no way to call it was given"
+                    )
                 return list(call_extern(op, operands, dims))
             result = EVALUATE[op.name](op, operands, dims)
     except (IndexOutOfRangeError, DivisionByZeroError, ShapeError) as error:
@@ -114,7 +117,11 @@ def _mod(op: PrimitiveOp, a: Array, b: Array) -> Array:
         _check_divisor(b)
         return np.mod(a, b) if floor else np.fmod(a, b)
     remainder = np.fmod(a, b)
-    return np.where((remainder != 0) & ((b < 0) != (remainder < 0)), remainder + b, remainder) if floor else remainder
+    return (
+        np.where((remainder != 0) & ((b < 0) != (remainder < 0)), remainder + b, remainder)
+        if floor
+        else remainder
+    )
 
 
 def _check_divisor(b: Array) -> None:
@@ -187,7 +194,9 @@ def _reshape(op: PrimitiveOp, xs: Sequence[Array], dims: Dims) -> Array:
 
 def _slice(op: PrimitiveOp, xs: Sequence[Array], dims: Dims) -> Array:
     sizes, picks = shape_of(op.given.shape, dims), list[slice]()
-    for start, size, step, extent in zip(shape_of(op.dims("starts"), dims), sizes, op.integers("steps"), xs[0].shape):
+    for start, size, step, extent in zip(
+        shape_of(op.dims("starts"), dims), sizes, op.integers("steps"), xs[0].shape
+    ):
         stop = start + (size - 1) * step + 1
         if size < 0 or (size and (start < 0 or stop > extent)):
             raise ShapeError(f"a slice from {start} by {step}, {size} elements, leaves an axis of {extent}")
@@ -200,7 +209,8 @@ def _pad(op: PrimitiveOp, xs: Sequence[Array], dims: Dims) -> Array:
     if min((*low, *high), default=0) < 0:
         raise ShapeError(f"padding by {list(low)} and {list(high)}; amounts cannot be negative")
     padded = np.full(
-        [a + d + b for a, d, b in zip(low, xs[0].shape, high)], from_bits(op.integer("bits"), dtype_of(xs[0].dtype))
+        [a + d + b for a, d, b in zip(low, xs[0].shape, high)],
+        from_bits(op.integer("bits"), dtype_of(xs[0].dtype)),
     )
     padded[tuple(slice(a, a + d) for a, d in zip(low, xs[0].shape))] = xs[0]
     return padded

@@ -3,11 +3,12 @@
 Elementwise operands have one shape: broadcasting is an explicit `expand`. What each op means, to the bit, is in
 docs/semantics.md; `interpreter.py` is that meaning in NumPy.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Union, cast
+from typing import ClassVar, cast
 
 from xdsl.ir import Dialect
 
@@ -33,7 +34,7 @@ STRICT = "strict"
 """Any op may carry `strict = true`: no licence applies to it."""
 
 Check = Callable[["PrimitiveOp"], "TensorType | Sequence[TensorType]"]
-Domain = Union[tuple[str, ...], None]
+Domain = tuple[str, ...] | None
 """The strings that an attribute may be, or None where the row's rule checks it."""
 
 
@@ -73,7 +74,9 @@ class PrimitiveOp(TableOp):
             if value is None and key not in row.optional:
                 raise OptionError(f"{self.name} needs the attribute {key}")
             if domain is not None and value is not None and value not in domain:
-                raise OptionError(f"{key} of {self.name} is one of {', '.join(domain)}; not {value_text(value)}")
+                raise OptionError(
+                    f"{key} of {self.name} is one of {', '.join(domain)}; not {value_text(value)}"
+                )
         types = row.infer(self)
         return (types,) if isinstance(types, TensorType) else tuple(types)
 
@@ -99,7 +102,9 @@ def _listed(types: Iterable[object]) -> str:
 
 def _same_shape(op: PrimitiveOp, types: Sequence[TensorType]) -> None:
     if any(not _equal_shapes(types[0].shape, other.shape) for other in types[1:]):
-        raise ShapeError(f"operands of {op.name} must have one shape, not {_listed(types)}; expand them first")
+        raise ShapeError(
+            f"operands of {op.name} must have one shape, not {_listed(types)}; expand them first"
+        )
 
 
 def _dtype_in(op: PrimitiveOp, dtype: DType, allowed: tuple[DType, ...]) -> None:
@@ -129,8 +134,8 @@ def _axes(op: PrimitiveOp, rank: int) -> tuple[int, ...]:
 
 
 def _bits(op: PrimitiveOp, dtype: DType) -> None:
-    bits, width = op.integer("bits"), 1 if dtype.is_bool else dtype.bits
-    if not 0 <= bits < 1 << width:
+    bits = op.integer("bits")
+    if not 0 <= bits < 1 << dtype.pattern_bits:
         raise DTypeError(f"{bits:#x} is no bit pattern of {dtype}")
 
 
@@ -157,7 +162,9 @@ def _elementwise(allowed: tuple[DType, ...]) -> Check:
 def _recip(op: PrimitiveOp) -> TensorType:
     result = cast(TensorType, _elementwise(NUMBERS)(op))
     if result.dtype.is_integer and op.text("rounding") == "none":
-        raise DTypeError(f"{op.name} of {result.dtype} must round: floor or trunc; true division is of floats")
+        raise DTypeError(
+            f"{op.name} of {result.dtype} must round: floor or trunc; true division is of floats"
+        )
     return result
 
 
@@ -188,14 +195,18 @@ def _cast(op: PrimitiveOp) -> TensorType:
     if rounding not in ("none", "bits"):
         _dtype_in(op, source.dtype, FLOATS)
         if source.dtype is not result.dtype:
-            raise DTypeError(f"{op.name} to a whole number keeps the dtype; {source.dtype} cannot be {result.dtype}")
+            raise DTypeError(
+                f"{op.name} to a whole number keeps the dtype; {source.dtype} cannot be {result.dtype}"
+            )
     return result
 
 
 def _const(op: PrimitiveOp) -> TensorType:
     result, data = op.given, op.value("data")
     if (data is None) == (op.value("bits") is None):
-        raise OptionError(f"{op.name} has either bits, one pattern for all elements, or data, the bytes of each")
+        raise OptionError(
+            f"{op.name} has either bits, one pattern for all elements, or data, the bytes of each"
+        )
     if data is None:
         _bits(op, result.dtype)
         return result
@@ -237,7 +248,9 @@ def _expand(op: PrimitiveOp) -> TensorType:
 def _reshape(op: PrimitiveOp) -> TensorType:
     source, result = op.operand_tensors[0], op.given
     if source.elements != result.elements and known_unequal(source.elements, result.elements):
-        raise ShapeError(f"{source} has {source.elements} elements and cannot be {result}, with {result.elements}")
+        raise ShapeError(
+            f"{source} has {source.elements} elements and cannot be {result}, with {result.elements}"
+        )
     return TensorType((result.shape, source.dtype))
 
 
@@ -245,7 +258,9 @@ def _slice(op: PrimitiveOp) -> TensorType:
     source, result = op.operand_tensors[0], op.given
     starts, steps = _per_axis(op, "starts", source.rank), op.integers("steps")
     if len(steps) != source.rank or result.rank != source.rank:
-        raise ShapeError(f"{op.name} of {source} needs {source.rank} steps and a result of that rank, not {result}")
+        raise ShapeError(
+            f"{op.name} of {source} needs {source.rank} steps and a result of that rank, not {result}"
+        )
     for start, step, size, extent in zip(starts, steps, result.shape, source.shape):
         if step < 1:
             raise OptionError(f"steps of {op.name} must be positive, not {step}; flip reverses")
@@ -279,7 +294,7 @@ def _window(op: PrimitiveOp) -> TensorType:
     if known_less(source.shape[axis], size):
         raise ShapeError(f"{op.name} of size {size} does not fit in axis {axis} of {source}")
     count = (source.shape[axis] - size) // step + 1
-    return TensorType(((*source.shape[:axis], count, *source.shape[axis + 1:], as_dim(size)), source.dtype))
+    return TensorType(((*source.shape[:axis], count, *source.shape[axis + 1 :], as_dim(size)), source.dtype))
 
 
 def _reduce(allowed: tuple[DType, ...]) -> Check:
@@ -304,7 +319,9 @@ def _scan(op: PrimitiveOp) -> TensorType:
 
 def _indices(op: PrimitiveOp, target: TensorType, indices: Sequence[TensorType]) -> None:
     if len(indices) != target.rank or not indices:
-        raise ShapeError(f"{op.name} needs one index tensor per axis of {target} (1 or more), not {len(indices)}")
+        raise ShapeError(
+            f"{op.name} needs one index tensor per axis of {target} (1 or more), not {len(indices)}"
+        )
     if any(index.dtype not in (i64, i32) for index in indices):
         raise DTypeError(f"indices of {op.name} are i64 or i32; not {_listed(indices)}")
     _same_shape(op, indices)
@@ -331,7 +348,9 @@ def _sort(op: PrimitiveOp) -> tuple[TensorType, TensorType]:
     _axis(op, op.integer("axis"), source.rank)
     _dtype_in(op, source.dtype, ORDERED)
     if not isinstance(op.value("descending"), bool):
-        raise OptionError(f"descending of {op.name} must be true or false, not {value_text(op.value('descending'))}")
+        raise OptionError(
+            f"descending of {op.name} must be true or false, not {value_text(op.value('descending'))}"
+        )
     return source, TensorType((source.shape, i64))
 
 
@@ -358,7 +377,9 @@ ROWS: dict[str, Row] = {
     "select": Row(3, _select, {}),
     "max": Row(2, _elementwise(ORDERED), {}),
     "min": Row(2, _elementwise(ORDERED), {}),
-    "cast": Row(1, _cast, {"rounding": ("none", "floor", "ceil", "trunc", "even", "bits")}, given_result=True),
+    "cast": Row(
+        1, _cast, {"rounding": ("none", "floor", "ceil", "trunc", "even", "bits")}, given_result=True
+    ),
     "const": Row(0, _const, {"bits": None, "data": None}, optional=("bits", "data"), given_result=True),
     "iota": Row(0, _iota, {"axis": None}, given_result=True),
     "dim_value": Row(0, _dim_value, {"dim": None}),
@@ -382,10 +403,16 @@ ROWS: dict[str, Row] = {
 def _make_class(name: str, row: Row) -> type[PrimitiveOp]:
     return cast(
         "type[PrimitiveOp]",
-        type(f"{name.title().replace('_', '')}Op", (PrimitiveOp,), {
-            "name": f"primitive.{name}", "row": row, "__module__": __name__,
-            "attribute_names": frozenset({*row.attributes, STRICT}),
-        }),
+        type(
+            f"{name.title().replace('_', '')}Op",
+            (PrimitiveOp,),
+            {
+                "name": f"primitive.{name}",
+                "row": row,
+                "__module__": __name__,
+                "attribute_names": frozenset({*row.attributes, STRICT}),
+            },
+        ),
     )
 
 
