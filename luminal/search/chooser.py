@@ -1,0 +1,212 @@
+"""Choosing a region's schedule: the roofline orders the candidates, the machine decides among the first few.
+
+Every candidate that is timed has first been compared with the reference; one that disagrees is an error of the compiler
+and is raised as such, never skipped.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from luminal.dialects.kernel.region_text import region_text
+from luminal.dialects.kernel.schedule import Schedule, parse_schedule
+from luminal.dialects.kernel.terms import Region, postorder
+from luminal.dtype import DType
+from luminal.errors import ScheduleError, SoundnessError
+from luminal.passes.place import place
+from luminal.search.database import Database
+from luminal.search.generate import Candidate, Generator
+from luminal.search.machine import Machine
+from luminal.search.shapes import Shapes
+from luminal.search.verify import Sample, agrees, sample_output
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A schedule, and the nanoseconds that one iteration of its parallel loops is expected to take."""
+
+    schedule: Schedule
+    cost: int
+
+
+class Runnable(Protocol):
+    """A compiled candidate."""
+
+    def run(self, arguments: Sequence[Array], outputs: Sequence[Array], dims: Mapping[str, int], threads: int) -> None:
+        """Run on flat arrays in place; packed arguments are laid out before the first run, not in it."""
+        ...
+
+
+class Measurer(Protocol):
+    """What the search needs of a backend."""
+
+    def compile(self, region: Region, schedule: Schedule, cost: int) -> Runnable:
+        """Machine code of a region under a schedule; ScheduleError where the schedule is not legal."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """How much a region may cost: candidates timed, seconds in all, and seconds of timing for each candidate."""
+
+    candidates: int = 5
+    seconds: float = 0.6
+    timing: float = 0.02
+
+
+class ModelChooser:
+    """The roofline alone decides: for targets that this machine does not have."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+
+    def choose(self, region: Region, key: str, hint: Mapping[str, int]) -> Choice:
+        """The first legal candidate in the roofline's order."""
+        del key
+        for candidate in _legal(region, self.machine, hint):
+            return _choice(candidate)
+        raise ScheduleError("the region has no legal schedule")
+
+
+class TimedChooser:
+    """Times the first few candidates on this machine, verified, and remembers the winner."""
+
+    def __init__(
+        self, machine: Machine, measurer: Measurer, database: Database | None = None, budget: Budget | None = None
+    ) -> None:
+        self.machine, self.measurer, self.database = machine, measurer, database
+        self.budget = budget or Budget()
+        self.timed = 0
+
+    def choose(self, region: Region, key: str, hint: Mapping[str, int]) -> Choice:
+        """The fastest of the timed candidates, or what the database remembers."""
+        bucket = ",".join(f"{name}={_bucket(size)}" for name, size in sorted(hint.items()))
+        if self.database is not None:
+            known = self.database.find(key, bucket, self.machine)
+            if known is not None:
+                return Choice(parse_schedule(known[0]), known[1])
+        choice, seconds = self._measure(region, hint)
+        if self.database is not None:
+            self.database.store(key, bucket, self.machine, str(choice.schedule), choice.cost, seconds)
+        return choice
+
+    def _measure(self, region: Region, hint: Mapping[str, int]) -> tuple[Choice, float]:
+        started = time.perf_counter()
+        shapes = Shapes(region, hint)
+        dims = shapes.values
+        arguments = [_data(region, n, a.dtype, a.elements.evaluate(dims)) for n, a in enumerate(region.arguments)]
+        outputs = [np.zeros(o.elements.evaluate(dims), o.dtype.numpy) for o in region.outputs]
+        samples = [sample_output(region, n, arguments, dims) for n in range(len(region.outputs))]
+        runs: list[tuple[Candidate, Runnable]] = []
+        for candidate in _legal(region, self.machine, hint):
+            if len(runs) >= self.budget.candidates or (runs and time.perf_counter() - started > self.budget.seconds):
+                break
+            if runs and candidate.form == "scalar":
+                break
+            runnable = self.measurer.compile(region, candidate.schedule, _choice(candidate).cost)
+            runnable.run(arguments, outputs, dims, self.machine.threads)
+            _verify(region, candidate.schedule, samples, outputs)
+            self.timed += 1
+            runs.append((candidate, runnable))
+        if not runs:
+            raise ScheduleError("the region has no legal schedule")
+        if len(runs) == 1:
+            return _choice(runs[0][0]), runs[0][0].estimate.seconds(self.machine)
+        times = self._interleave([run for _, run in runs], arguments, outputs, dims)
+        best = min(range(len(runs)), key=times.__getitem__)
+        grid = max(1, runs[best][0].estimate.grid)
+        cost = int(times[best] * 1e9 * min(self.machine.threads, grid) / grid)
+        return Choice(runs[best][0].schedule, max(1, cost)), times[best]
+
+    def _interleave(
+        self, runs: Sequence[Runnable], arguments: Sequence[Array], outputs: Sequence[Array], dims: Mapping[str, int]
+    ) -> list[float]:
+        """Median seconds of each, measured in turn; one that is hopeless is not run again."""
+        samples: list[list[float]] = [[] for _ in runs]
+        best = float("inf")
+        end = time.perf_counter() + self.budget.timing * len(runs)
+        rounds = 0
+        while rounds < 3 or (time.perf_counter() < end and rounds < 25):
+            for position, run in enumerate(runs):
+                if samples[position] and min(samples[position]) > 1.5 * best:
+                    continue
+                begin = time.perf_counter()
+                run.run(arguments, outputs, dims, self.machine.threads)
+                samples[position].append(time.perf_counter() - begin)
+                best = min(best, samples[position][-1])
+            rounds += 1
+        return [statistics.median(times) for times in samples]
+
+
+def _legal(region: Region, machine: Machine, hint: Mapping[str, int]) -> list[Candidate]:
+    """Candidates in the roofline's order, those that cannot be placed left out lazily."""
+    found = Generator(region, machine, Shapes(region, hint)).candidates()
+    return _Lazy(region, found)
+
+
+class _Lazy(list[Candidate]):
+    """Iterates over the candidates that the placement pass accepts."""
+
+    def __init__(self, region: Region, candidates: Sequence[Candidate]) -> None:
+        super().__init__(candidates)
+        self.region = region
+
+    def __iter__(self):  # type: ignore[no-untyped-def]
+        seen: set[str] = set()
+        for candidate in list.__iter__(self):
+            text = str(candidate.schedule)
+            if text in seen:
+                continue
+            seen.add(text)
+            try:
+                place(self.region, candidate.schedule, "probe")
+            except ScheduleError:
+                continue
+            yield candidate
+
+
+def _choice(candidate: Candidate) -> Choice:
+    grid = max(1, candidate.estimate.grid)
+    return Choice(candidate.schedule, max(1, int(candidate.estimate.core_seconds * 1e9 / grid)))
+
+
+def _verify(region: Region, schedule: Schedule, samples: Sequence[Sample | None], outputs: Sequence[Array]) -> None:
+    for number, (sample, output) in enumerate(zip(samples, outputs, strict=True)):
+        if sample is not None and not agrees(sample, output):
+            raise SoundnessError(
+                f"output {number} of a generated kernel differs from the reference\nschedule: {schedule}\n"
+                f"region:\n{region_text(region)}"
+            )
+
+
+def _bucket(size: int) -> int:
+    """Sizes of one power of two share their result."""
+    return max(0, size).bit_length()
+
+
+def _data(region: Region, position: int, dtype: DType, elements: int) -> Array:
+    """Values near one for arithmetic; zeros where the value is an address or a position, so that it is valid."""
+    generator = np.random.default_rng(position)
+    if dtype.is_float:
+        return (generator.uniform(0.25, 1.0, elements) * generator.choice([-1.0, 1.0], elements)).astype(dtype.numpy)
+    if dtype.is_bool:
+        return generator.integers(0, 2, elements).astype(np.bool_)
+    if _addresses(region, position):
+        return np.zeros(elements, dtype.numpy)
+    return generator.integers(1, 4, elements).astype(dtype.numpy)
+
+
+def _addresses(region: Region, position: int) -> bool:
+    """Whether an argument's values take part in addresses."""
+    roots = [term.operands[0] for term in region.terms() if term.op == "load" and term.load.dynamic]
+    roots += [output.dynamic for output in region.outputs if output.dynamic is not None]
+    return any(term.op == "load" and term.load.argument == position for term in postorder(roots))

@@ -1,0 +1,79 @@
+"""A roofline that orders schedules: seconds of one core from flops, vector operations, bytes and packing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from luminal.dialects.kernel.terms import Term
+from luminal.search.machine import Machine
+from luminal.search.shapes import Contraction, Shapes, below
+
+# Vector operations that an elementwise primitive costs, beyond the one of an addition.
+OPERATION_COST = {"exp2": 12.0, "log2": 16.0, "sin": 24.0, "sqrt": 8.0, "recip": 6.0, "mod": 12.0, "load": 1.0}
+STRIDED_COST = 12.0
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """Seconds of one core for the whole region, and how many independent parts it has."""
+
+    core_seconds: float
+    grid: int
+
+    def seconds(self, machine: Machine) -> float:
+        waves = -(-self.grid // machine.threads)
+        return self.core_seconds * waves / self.grid
+
+
+def row_seconds(
+    shapes: Shapes, roots: tuple[Term, ...], stops: frozenset[Term], machine: Machine, lane: str, waste: float
+) -> float:
+    """Every term once for each value of its indices, in vectors along `lane`."""
+    operations = 0.0
+    traffic = 0.0
+    for term in below(roots, stops):
+        indices = set(term.free) | (set(term.reduce.indices) if term.op == "reduce" else set[str]())
+        volume = shapes.volume(indices)
+        vector = machine.lanes if lane in indices else 1
+        cost = OPERATION_COST.get(term.op, 1.0)
+        if term.op == "load":
+            traffic += shapes.volume(set(term.free)) * term.dtype.size_bytes
+            if lane in term.free and shapes.stride(term, lane) != 1:
+                cost *= STRIDED_COST
+        operations += volume * cost / vector
+    cycles = machine.flops / (2 * machine.lanes)
+    return max(operations * waste / cycles, traffic / machine.bandwidth)
+
+
+def contraction_seconds(
+    shapes: Shapes,
+    contraction: Contraction,
+    machine: Machine,
+    lane: str,
+    row: str,
+    vectors: int,
+    tile: int,
+    packs: list[tuple[Term, int, bool]],
+    packed_rows: bool,
+) -> float:
+    """Fused multiply-adds at the rate that a register tile allows, padding counted, and packing."""
+    width = vectors * machine.lanes
+    volume = 1.0
+    for index in (*contraction.batch, *contraction.rows, *contraction.columns, *contraction.sums):
+        size = shapes.sizes[index]
+        step = width if index == lane else tile if index == row else 1
+        volume *= -(-size // step) * step
+    cycles = machine.flops / (2 * machine.lanes)
+    accumulators = tile * vectors
+    per_step = max(accumulators, (vectors + tile) / 2.0, 4.0)
+    panel = width * 4
+    for index in contraction.sums:
+        panel *= shapes.sizes[index]
+    if panel > machine.l1 // 2:
+        per_step = max(per_step, 2.0 * vectors)
+    seconds = volume / machine.lanes / accumulators * per_step / cycles
+    if not packed_rows and shapes.stride(contraction.left, row) not in (1, None):
+        seconds *= 1.03
+    for term, repeats, contiguous in packs:
+        seconds += shapes.volume(set(term.free)) * repeats * (0.4e-9 if contiguous else 1.2e-9)
+    return seconds

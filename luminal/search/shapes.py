@@ -1,0 +1,115 @@
+"""What a schedule generator sees of a stage: index sets, strides and sizes, never what is computed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import cast
+
+from luminal.dialects.kernel.terms import Region, ScanAttribute, Term
+
+
+@dataclass
+class Shapes:
+    """A region with representative sizes; `hint` gives every symbol a value, or what lacks one counts as `typical`."""
+
+    region: Region
+    hint: Mapping[str, int]
+    typical: int = 128
+    sizes: dict[str, int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        values: dict[str, int] = {}
+        for dim in self.region.dims():
+            for symbol in dim.symbols():
+                within = min(self.typical, symbol.maximum) if symbol.maximum is not None else self.typical
+                values[symbol.name] = self.hint.get(symbol.name, max(symbol.minimum, within))
+        self.values = values
+        self.sizes = {index: max(1, extent.evaluate(values)) for index, extent in self.region.extents.items()}
+
+    def is_static(self, index: str) -> bool:
+        return self.region.extents[index].constant is not None
+
+    def stride(self, term: Term, index: str) -> int | None:
+        """The stride of an index in a load, for the representative sizes; None where the address is data."""
+        if term.op != "load":
+            return None
+        if term.load.dynamic and index in term.operands[0].free:
+            return None
+        return term.load.address.stride(index).evaluate(self.values)
+
+    def output_strides(self, position: int) -> dict[str, int]:
+        output = self.region.outputs[position]
+        return {index: output.address.stride(index).evaluate(self.values) for index in output.indices}
+
+    def volume(self, indices: frozenset[str] | set[str]) -> int:
+        total = 1
+        for index in indices:
+            total *= self.sizes[index]
+        return total
+
+
+def below(roots: tuple[Term, ...], stops: frozenset[Term]) -> Iterator[Term]:
+    """The terms of one stage: all that the roots need, down to loads and to other stages' results."""
+    seen: set[Term] = set()
+    stack = list(roots)
+    while stack:
+        term = stack.pop()
+        if term in seen:
+            continue
+        seen.add(term)
+        yield term
+        if term not in stops or term in roots:
+            stack += reversed(term.operands)
+
+
+@dataclass(frozen=True, slots=True)
+class Contraction:
+    """Sum over `sums` of left * right: `rows` occur in left alone, `columns` in right alone, `batch` in both."""
+
+    reduction: Term
+    left: Term
+    right: Term
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    batch: tuple[str, ...]
+    sums: tuple[str, ...]
+
+    def swapped(self) -> Contraction:
+        return Contraction(
+            self.reduction, self.right, self.left, self.columns, self.rows, self.batch, self.sums
+        )
+
+
+def find_contraction(
+    roots: tuple[Term, ...], free: list[str], bound: frozenset[str], stops: frozenset[Term]
+) -> Contraction | None:
+    """The largest sum of products of a stage in which no other reduction stands and both sides have indices of their own."""
+    found: Contraction | None = None
+    for term in below(roots, stops):
+        if term.op != "reduce" or term.reduce.monoid != "sum" or term.operands[0].op != "mul":
+            continue
+        left, right = term.operands[0].operands
+        sums = frozenset(term.reduce.indices)
+        if not term.dtype.is_float or not sums <= left.free & right.free or not term.free <= set(free) | bound:
+            continue
+        rows = tuple(i for i in free if i in left.free - right.free)
+        columns = tuple(i for i in free if i in right.free - left.free)
+        batch = tuple(i for i in free if i not in rows and i not in columns)
+        if not rows and not columns:
+            continue
+        candidate = Contraction(term, left, right, rows, columns, batch, term.reduce.indices)
+        if found is None or len(rows) + len(columns) > len(found.rows) + len(found.columns):
+            found = candidate
+    return found
+
+
+def reduced_indices(roots: tuple[Term, ...], stops: frozenset[Term]) -> list[str]:
+    """The indices that a stage's own reductions bind, in canonical order."""
+    return sorted({i for term in below(roots, stops) if term.op == "reduce" for i in term.reduce.indices})
+
+
+def scanned_indices(roots: tuple[Term, ...], stops: frozenset[Term]) -> list[str]:
+    return sorted(
+        {cast(ScanAttribute, term.attribute).index for term in below(roots, stops) if term.op == "scan"}
+    )

@@ -1,0 +1,232 @@
+"""The reference value of a region at sampled points of its outputs, in double precision.
+
+A candidate is compared with it before it is timed.  Sampling keeps the cost apart from the size: each point needs its
+own reductions alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from luminal.dialects.kernel.combine import combine, combine_pair
+from luminal.dialects.kernel.elementwise import evaluate_elementwise
+from luminal.dialects.kernel.terms import ELEMENTWISE, Affine, Output, Region, ScanAttribute, Term
+from luminal.dim import Dim
+from luminal.dtype import DType, f32, f64, from_bits
+
+Array = NDArray[Any]
+SAMPLED_VALUES = 2_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Addresses in an output and what stands there: exact values, and a bound for the error of a candidate."""
+
+    addresses: Array
+    values: Array
+    tolerance: Array
+
+
+def sample_output(
+    region: Region, position: int, arguments: Sequence[Array], dims: Mapping[str, int], seed: int = 0
+) -> Sample | None:
+    """Reference values of an output at random points; None where the output is empty or written at computed addresses."""
+    output = region.outputs[position]
+    if output.dynamic is not None or output.guard is not None:
+        return None
+    sizes = {index: extent.evaluate(dims) for index, extent in region.extents.items()}
+    if any(sizes[index] == 0 for index in output.indices):
+        return None
+    volume = _reduced_volume(output, sizes)
+    points = int(max(4, min(64, SAMPLED_VALUES // max(1, volume))))
+    generator = np.random.default_rng(seed)
+    chosen = {index: generator.integers(0, sizes[index], points) for index in sorted(output.indices)}
+    evaluator = _Evaluator(region, arguments, dims, sizes, chosen)
+    values = np.broadcast_to(evaluator.value(output.term).reshape(-1), (points,))
+    magnitude = np.broadcast_to(np.abs(values.astype(np.float64)), (points,))
+    addresses = np.full(points, output.address.offset.evaluate(dims), np.int64)
+    for index, stride in output.address.strides:
+        addresses = addresses + chosen[index] * stride.evaluate(dims)
+    return Sample(addresses, values, _tolerance(output.dtype, magnitude, volume))
+
+
+def agrees(sample: Sample, result: Array) -> bool:
+    """Whether a candidate's output matches: NaN and infinities exactly, the rest within the bound."""
+    found = result[sample.addresses].astype(np.float64)
+    expected = sample.values.astype(np.float64)
+    same_nan = np.isnan(found) == np.isnan(expected)
+    finite = np.isfinite(expected) & np.isfinite(found)
+    with np.errstate(invalid="ignore"):
+        close = np.abs(found - expected) <= sample.tolerance
+        exact = (found == expected) | np.isnan(expected)
+    return bool((same_nan & np.where(finite, close, exact)).all())
+
+
+def _tolerance(dtype: DType, magnitude: Array, accumulated: int) -> Array:
+    """Rounding of `accumulated` additions of values near one, and of the elementary functions on the way."""
+    if not dtype.is_float:
+        return np.zeros_like(magnitude)
+    epsilon = {64: 2.0**-52, 32: 2.0**-23}.get(dtype.bits, 2.0**-7 if dtype.name == "bf16" else 2.0**-10)
+    growth = 16.0 + 4.0 * np.sqrt(accumulated) + accumulated / 16.0
+    return epsilon * growth * (1.0 + magnitude)
+
+
+def _reduced_volume(output: Output, sizes: Mapping[str, int]) -> int:
+    seen: set[Term] = set()
+    volumes = [1]
+    stack = [(term, frozenset[str]()) for term in output.terms]
+    while stack:
+        term, bound = stack.pop()
+        if term in seen:
+            continue
+        seen.add(term)
+        inner = bound
+        if term.op == "reduce":
+            inner = bound | set(term.reduce.indices)
+            volumes.append(int(np.prod([max(1, sizes[i]) for i in inner])))
+        elif term.op == "scan":
+            inner = bound | {cast(ScanAttribute, term.attribute).index}
+            volumes.append(int(np.prod([max(1, sizes[i]) for i in inner])))
+        stack += [(operand, inner) for operand in term.operands]
+    return max(volumes)
+
+
+class _Evaluator:
+    """Values of terms over (points, one axis for each bound index in use)."""
+
+    def __init__(
+        self,
+        region: Region,
+        arguments: Sequence[Array],
+        dims: Mapping[str, int],
+        sizes: Mapping[str, int],
+        chosen: Mapping[str, Array],
+    ) -> None:
+        self.region = region
+        self.arguments = arguments
+        self.dims = dims
+        self.sizes = sizes
+        self.axes = sorted(region.extents)
+        self.env = {index: points.reshape(-1, *[1] * len(self.axes)) for index, points in chosen.items()}
+        self.memo: dict[tuple[Term, frozenset[str]], Array] = {}
+
+    def value(self, term: Term) -> Array:
+        key = (term, frozenset(name for name in term.free if self.env[name].shape[0] == 1))
+        if key not in self.memo:
+            self.memo[key] = self._compute(term)
+        return self.memo[key]
+
+    def _affine(self, affine: Affine) -> Array:
+        total: Array = np.array(affine.offset.evaluate(self.dims), np.int64)
+        for index, stride in affine.strides:
+            total = total + self.env[index] * stride.evaluate(self.dims)
+        return total
+
+    def _compute(self, term: Term) -> Array:
+        if term.op in ELEMENTWISE:
+            operands = np.broadcast_arrays(*(self.value(operand) for operand in term.operands))
+            wide = f64 if term.dtype == f32 else term.dtype
+            return evaluate_elementwise(term.op, cast("str | None", term.attribute), list(operands), wide)
+        match term.op:
+            case "constant":
+                return _widen(np.array(from_bits(cast(int, term.attribute), term.dtype)))
+            case "index":
+                return self._affine(cast(Affine, term.attribute))
+            case "dimension":
+                return np.array(cast(Dim, term.attribute).evaluate(self.dims), np.int64)
+            case "load":
+                return self._load(term)
+            case "reduce":
+                return self._reduce(term)
+            case "scan":
+                return self._scan(term)
+            case _:
+                raise ValueError(f"no reference for {term}")
+
+    def _load(self, term: Term) -> Array:
+        attribute = term.load
+        memory = self.arguments[attribute.argument]
+        where = self._affine(attribute.address)
+        if attribute.dynamic:
+            where = where + self.value(term.operands[0])
+        if not attribute.guarded:
+            return _widen(memory[where])
+        guard, where = np.broadcast_arrays(self.value(term.operands[-1]).astype(np.bool_), where)
+        safe = np.where(guard, where, 0)
+        values = memory[safe] if memory.size else np.zeros(safe.shape, memory.dtype)
+        return _widen(np.where(guard, values, np.zeros((), memory.dtype)).astype(memory.dtype))
+
+    def _reduce(self, term: Term) -> Array:
+        bound = term.reduce.indices
+        saved = {index: self.env.get(index) for index in bound}
+        for index in bound:
+            shape = [1] * (1 + len(self.axes))
+            shape[1 + self.axes.index(index)] = self.sizes[index]
+            self.env[index] = np.arange(self.sizes[index]).reshape(shape)
+        parts = [self.value(operand) for operand in term.operands]
+        for index, old in saved.items():
+            if old is None:
+                del self.env[index]
+            else:
+                self.env[index] = old
+        axes = tuple(1 + self.axes.index(index) for index in bound)
+        full = [np.broadcast_to(p, _with_axes(p.shape, axes, [self.sizes[i] for i in bound], 1 + len(self.axes))) for p in parts]
+        return _fold(term.reduce.monoid, full, axes)
+
+    def _scan(self, term: Term) -> Array:
+        attribute = cast(ScanAttribute, term.attribute)
+        upto = self.env[attribute.index]
+        axis = 1 + self.axes.index(attribute.index)
+        shape = [1] * (1 + len(self.axes))
+        shape[axis] = self.sizes[attribute.index]
+        positions = np.arange(self.sizes[attribute.index]).reshape(shape)
+        self.env[attribute.index] = positions
+        values = self.value(term.operands[0])
+        self.env[attribute.index] = upto
+        values, inside = np.broadcast_arrays(values, positions <= upto)
+        neutral = {"sum": 0, "prod": 1}.get(attribute.monoid)
+        if neutral is None:
+            extreme = values[..., :1] if values.shape[-1] else values
+            neutral = extreme.min() if attribute.monoid == "max" else extreme.max()
+            neutral = values.min() if attribute.monoid == "max" else values.max()
+        return _fold(attribute.monoid, [np.where(inside, values, neutral).astype(values.dtype)], (axis,))
+
+
+def _widen(values: Array) -> Array:
+    """f32 and narrower floats as f64: the reference computes in higher precision."""
+    kind = values.dtype
+    return values.astype(np.float64) if kind.kind == "f" or kind.name in ("bfloat16",) else values
+
+
+def _with_axes(shape: tuple[int, ...], axes: tuple[int, ...], sizes: Sequence[int], rank: int) -> tuple[int, ...]:
+    full = list(shape) if len(shape) == rank else [1] * (rank - len(shape)) + list(shape)
+    for axis, size in zip(axes, sizes, strict=True):
+        full[axis] = size
+    return tuple(full)
+
+
+def _fold(monoid: str, parts: list[Array], axes: tuple[int, ...]) -> Array:
+    """Reduce over axes, which stay with extent one."""
+    with np.errstate(all="ignore"):
+        match monoid:
+            case "sum":
+                dtype = parts[0].dtype
+                return parts[0].any(axes, keepdims=True) if dtype == np.bool_ else parts[0].sum(axes, dtype, keepdims=True)
+            case "prod":
+                return parts[0].prod(axes, parts[0].dtype, keepdims=True)
+            case "max" | "min" if parts[0].size:
+                return (parts[0].max if monoid == "max" else parts[0].min)(axes, keepdims=True)
+            case "argmax" | "argmin":
+                moved = [np.moveaxis(part, axes, range(len(axes))) for part in parts]
+                flat = [part.reshape(-1, *part.shape[len(axes) :]) for part in moved]
+                total = [part[0] for part in flat]
+                for step in range(1, flat[0].shape[0]):
+                    total = list(combine_pair(monoid, total, [part[step] for part in flat]))
+                return np.expand_dims(total[1], axes)
+            case _:
+                return combine(monoid, parts[0], parts[0])
