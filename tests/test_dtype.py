@@ -12,6 +12,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch_bits import as_torch, patterns
 
 from luminal.dtype import (
     DTYPES,
@@ -74,23 +75,6 @@ EDGES = [
     1e308,
 ]
 FLOATS = st.one_of(st.sampled_from(EDGES), st.floats(width=64), st.floats(-400, 400), st.floats(-1e-3, 1e-3))
-
-
-def as_torch(array: np.ndarray[Any, Any]) -> torch.Tensor:
-    dtype = dtype_of(array.dtype)
-    carrier = {1: np.uint8, 2: np.int16, 4: np.int32, 8: np.int64}[dtype.size_bytes]
-    return torch.from_numpy(np.ascontiguousarray(array).view(carrier).copy()).view(dtype.torch)
-
-
-def patterns(tensor: torch.Tensor) -> list[int | str]:
-    """Bit patterns, with every NaN alike."""
-    carrier = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[tensor.element_size()]
-    bits = tensor.reshape(-1).view(carrier).tolist()
-    floats = tensor.reshape(-1).double().tolist()
-    return [
-        "nan" if tensor.is_floating_point() and math.isnan(f) else b
-        for b, f in zip(bits, floats, strict=True)
-    ]
 
 
 @settings(max_examples=400, deadline=None)
