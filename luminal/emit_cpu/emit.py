@@ -146,6 +146,7 @@ class LoopWriter:
         """Write a block once; the values that it yields, one for each coordinate, in order."""
         tiles = self.tiles
         tiles.open_block(block, carried)
+        tiles.open.append(block)
         for op in block.ops:
             if isinstance(op, AllocateOp):
                 offset = tiles.size(self.emitter.offsets[op.reference])
@@ -160,7 +161,9 @@ class LoopWriter:
                 tiles.step(op)
         last = block.last_op
         assert last is not None
-        return [value for operand in last.operands for value in tiles.whole(operand)]
+        yielded = [value for operand in last.operands for value in tiles.whole(operand)]
+        tiles.open.pop()
+        return yielded
 
     # Sequential loops
 

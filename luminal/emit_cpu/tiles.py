@@ -21,6 +21,7 @@ from luminal.dialects.kernel.placed import (
     ConstantOp,
     ContractOp,
     DimensionOp,
+    ForOp,
     GuardOp,
     IndexOp,
     LoadOp,
@@ -101,6 +102,7 @@ class TileWriter:
         self.workspace = Value("ptr", "null")
         self.frames: dict[Block, dict[object, Value]] = {}
         self.pending: dict[Block, list[LoadOp]] = {}
+        self.open: list[Block] = []
         self.spare: Value | None = None
         self.aliases: dict[SSAValue, str] = {}
 
@@ -227,8 +229,11 @@ class TileWriter:
         if isinstance(op, ConstantOp | DimensionOp | YieldOp):
             return
         for result in op.results:
-            if any(use.operation.parent_block() is not block for use in result.uses):
-                self.whole(result)
+            inner = [use.operation for use in result.uses if use.operation.parent_block() is not block]
+            for point in points(tile_of(result).axes) if inner else ():
+                self.value(result, point)
+                for lanes in sorted({_lanes_of_user(user) for user in inner}):
+                    self.wide(result, point, lanes)
         if isinstance(op, LoadOp):
             self.pending[block].append(op)
 
@@ -278,8 +283,10 @@ class TileWriter:
             return scalar
         if is_true(scalar):
             return constant_bits(vector_of("i1", lanes), 1)
-        frame = self.frames[_block(value)]
+        # A vector of an outer block's scalar is known there if that block spread it; else in this block alone.
         key = (scalar.text, lanes)
+        outer = self.frames[_block(value)]
+        frame = outer if key in outer else self.frames[self.open[-1]]
         if key not in frame:
             frame[key] = self.f.splat(scalar, lanes)
         return frame[key]
@@ -599,6 +606,13 @@ def _block(value: SSAValue) -> Block:
     block = value.owner.parent_block() if isinstance(value.owner, Operation) else None
     assert block is not None
     return block
+
+
+def _lanes_of_user(op: Operation) -> int:
+    """The lanes in which an operation uses its operands."""
+    if isinstance(op, StoreOp):
+        return lanes_in(op.tile)
+    return lanes_in(tile_of(op.results[0])) if op.results and not isinstance(op, LoadOp | ForOp) else 0
 
 
 def _may_overlap(a: SSAValue, b: SSAValue) -> bool:
