@@ -154,21 +154,45 @@ def memory_elements(shape: Sequence[Dim], strides: Sequence[Dim]) -> Dim:
     return last + 1
 
 
-def value_graph(graph: GraphOp) -> ValueGraph:
-    """The live values of a graph at the primitive level, in its order; inputs all, used or not."""
-    found: dict[SSAValue, Value] = {}
-    values: list[Value] = []
+class _GraphBuilder:
+    def __init__(self) -> None:
+        self.values: list[Value] = []
 
-    def add(ssa: SSAValue, op: str, operands: tuple[Value, ...], attributes: Mapping[str, PlainValue]) -> Value:
-        type_ = cast(TensorType, ssa.type)
-        made = Value(len(values), op, operands, attributes, type_.shape, type_.dtype)
-        values.append(made)
-        found[ssa] = made
+    def add(
+        self,
+        op: str,
+        operands: tuple[Value, ...],
+        attributes: Mapping[str, PlainValue],
+        shape: tuple[Dim, ...],
+        dtype: DType,
+    ) -> Value:
+        made = Value(len(self.values), op, operands, attributes, shape, dtype)
+        self.values.append(made)
         for operand in dict.fromkeys(operands):
             operand.users.append(made)
         return made
 
-    inputs = [add(ssa, INPUT, (), {}) for ssa in graph.block.args]
+    def cast(self, value: Value, dtype: DType) -> Value:
+        return self.add("cast", (value,), {"rounding": "none"}, value.shape, dtype)
+
+    def scatter(self, operands: tuple[Value, ...], attributes: Mapping[str, PlainValue]) -> Value:
+        """Sums and products of narrow floats accumulate in f32 and round once, at the end."""
+        base, value, *indices = operands
+        carrier = base.wide
+        if attributes["combine"] in ("add", "mul") and carrier is not base.dtype:
+            operands = (self.cast(base, carrier), self.cast(value, carrier), *indices)
+            return self.cast(self.add("scatter", operands, attributes, base.shape, carrier), base.dtype)
+        return self.add("scatter", operands, attributes, base.shape, base.dtype)
+
+
+def value_graph(graph: GraphOp) -> ValueGraph:
+    """The live values of a graph at the primitive level, in its order; inputs all, used or not."""
+    found: dict[SSAValue, Value] = {}
+    builder = _GraphBuilder()
+    for ssa in graph.block.args:
+        type_ = cast(TensorType, ssa.type)
+        found[ssa] = builder.add(INPUT, (), {}, type_.shape, type_.dtype)
+    inputs = list(builder.values)
     live = _live_operations(graph)
     for op in graph.block.ops:
         if isinstance(op, ReturnOp) or op not in live:
@@ -178,12 +202,20 @@ def value_graph(graph: GraphOp) -> ValueGraph:
         source = str(attributes.pop(SOURCE, ""))
         operands = tuple(found[operand] for operand in op.operands)
         name = op.name.removeprefix("primitive.")
+        types = op.result_tensors
         if name == "const" and "data" in attributes:
-            name, attributes = _constant(attributes, cast(TensorType, op.results[0].type))
-        made = tuple(add(result, name, operands, attributes) for result in op.results)
-        for position, value in enumerate(made):
-            value.result, value.siblings, value.source = position, made, source
-    return ValueGraph(values, inputs, [found[ssa] for ssa in graph.outputs], frozenset(graph.licences))
+            name, attributes = _constant(attributes, types[0])
+        first = len(builder.values)
+        if name == "scatter":
+            made = (builder.scatter(operands, attributes),)
+        else:
+            made = tuple(builder.add(name, operands, attributes, t.shape, t.dtype) for t in types)
+        for value in builder.values[first:]:
+            value.source = source
+        for position, (ssa, value) in enumerate(zip(op.results, made, strict=True)):
+            value.result, value.siblings = position, made
+            found[ssa] = value
+    return ValueGraph(builder.values, inputs, [found[ssa] for ssa in graph.outputs], frozenset(graph.licences))
 
 
 def _constant(attributes: Mapping[str, PlainValue], type_: TensorType) -> tuple[str, dict[str, PlainValue]]:

@@ -63,8 +63,13 @@ def region_text(region: Region) -> str:
     return "\n".join(lines) + "\n"
 
 
+def natural_key(name: str) -> tuple[tuple[int, int | str], ...]:
+    """Sorts i2 before i10."""
+    return tuple((0, int(part)) if part.isdigit() else (1, part) for part in re.split(r"(\d+)", name) if part)
+
+
 def _names(indices: Iterable[str]) -> str:
-    return "[" + " ".join(sorted(indices)) + "]"
+    return "[" + " ".join(sorted(indices, key=natural_key)) + "]"
 
 
 def _head(term: Term) -> str:
@@ -203,7 +208,7 @@ def _read_term(line: str, table: TermTable, terms: list[Term], dim_of: Callable[
             )
             free |= attribute.address.indices
         case "reduce":
-            attribute = ReduceAttribute(variant, tuple(brackets[0].split()))
+            attribute = ReduceAttribute(variant, tuple(sorted(brackets[0].split())))
             free -= set(attribute.indices)
         case "scan":
             attribute = ScanAttribute(variant, brackets[0])
