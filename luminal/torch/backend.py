@@ -1,0 +1,157 @@
+"""`torch.compile(model, backend="luminal")`: Dynamo's graph through AOTAutograd to compiled hlo modules."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+import torch.fx
+from torch._dynamo.backends.common import aot_autograd
+from torch._functorch.partitioners import min_cut_rematerialization_partition
+from torch._guards import TracingContext
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+from luminal.errors import DeviceError
+from luminal.torch.calling import CompiledGraph
+from luminal.torch.decompositions import decompositions
+from luminal.torch.import_fx import FxImporter, ImportedGraph
+from luminal.torch.mutation import fuse_part_writes
+from luminal.torch.options import TorchOptions, parse_options
+from luminal.torch.overlap import guard_overlap
+from luminal.torch.program import build_program
+
+TARGETS: dict[str, str] = {"cpu": "cpu"}
+"""The target that serves each kind of torch device."""
+
+
+class Backend:
+    """A Dynamo backend. `target` None picks the one that serves the inputs' device.
+
+    `torch.compile(model, backend=luminal.luminal_cpu, mode="max-autotune", options={"freeze": True})`
+    """
+
+    def __init__(self, name: str, target: str | None) -> None:
+        self.__name__ = name
+        self.target = target
+
+    def __repr__(self) -> str:
+        return f"<luminal backend {self.__name__}>"
+
+    def __call__(
+        self,
+        module: torch.fx.GraphModule,
+        inputs: Sequence[Any],
+        *,
+        mode: str | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> Callable[..., Any]:
+        """Compile Dynamo's graph; called by torch.compile.
+
+        Raises OptionError for an unknown mode or option, DeviceError where no target serves the inputs, and in strict
+        mode UnsupportedOpError; Dynamo wraps them in BackendCompilerFailed.
+        """
+        chosen = parse_options(mode, options)
+        target = chosen.target or self.target or target_of(inputs)
+        compiler = GraphCompiler(chosen, target)
+        compiled = aot_autograd(
+            fw_compiler=compiler.forward,
+            bw_compiler=compiler.backward,
+            inference_compiler=compiler.inference,
+            decompositions=decompositions(),
+            partition_fn=min_cut_rematerialization_partition,
+            keep_inference_input_mutations=True,
+        )(module, inputs)
+        return guard_overlap(module, compiled, compiler.written, compiler.static)
+
+
+class GraphCompiler:
+    """Compiles the graphs that AOTAutograd makes of one Dynamo graph."""
+
+    def __init__(self, options: TorchOptions, target: str) -> None:
+        self.options, self.target = options, target
+        self.written: frozenset[int] = frozenset()
+        self.static: frozenset[int] = frozenset()
+
+    def inference(self, module: torch.fx.GraphModule, fakes: Sequence[Any]) -> CompiledGraph:
+        context = TracingContext.try_get()
+        metadata = context.fw_metadata if context is not None else None
+        static = frozenset(metadata.static_input_indices or ()) if metadata is not None else frozenset[int]()
+        return self._compile(module, fakes, static, "inference")
+
+    def forward(self, module: torch.fx.GraphModule, fakes: Sequence[Any]) -> CompiledGraph:
+        return self._compile(module, fakes, frozenset(), "forward")
+
+    def backward(self, module: torch.fx.GraphModule, fakes: Sequence[Any]) -> CompiledGraph:
+        return self._compile(module, fakes, frozenset(), "backward")
+
+    def _compile(
+        self, module: torch.fx.GraphModule, fakes: Sequence[Any], static: frozenset[int], kind: str
+    ) -> CompiledGraph:
+        imported = import_graph(module, fakes, self.options, kind)
+        written = {imported.inputs[position].argument for _, position in imported.updates}
+        if kind != "backward":
+            self.written, self.static = frozenset(written), static
+        constants = constant_positions(imported, static - written)
+        program = build_program(imported, self.target, self.options, constants)
+        return CompiledGraph(imported, program, constants, self.options.freeze)
+
+
+def import_graph(
+    module: torch.fx.GraphModule, fakes: Sequence[Any], options: TorchOptions, name: str
+) -> ImportedGraph:
+    """The hlo module of an ATen graph, with the time it took counted as the stage "import"."""
+    from luminal.stats import TOTALS
+
+    start = time.perf_counter()
+    fuse_part_writes(module.graph)
+    imported = FxImporter(
+        module,
+        shape_env=shape_env_of(fakes),
+        strict=options.strict,
+        licences=options.licences,
+        name=name,
+    ).run()
+    TOTALS.add_seconds("import", time.perf_counter() - start)
+    return imported
+
+
+def constant_positions(imported: ImportedGraph, static: frozenset[int] | set[int]) -> list[int]:
+    """Graph inputs that do not change from call to call: parameters, and constant tensors of the graph."""
+    return [
+        position
+        for position, slot in enumerate(imported.inputs)
+        if slot.constant is not None
+        or (slot.argument in static and not _is_symbolic(slot.layout.stored.shape))
+    ]
+
+
+def _is_symbolic(shape: Sequence[Any]) -> bool:
+    return any(size.constant is None for size in shape)
+
+
+def shape_env_of(fakes: Sequence[Any]) -> ShapeEnv | None:
+    """The shape environment that the graph was traced in, if any size is symbolic."""
+    for fake in fakes:
+        sizes: Sequence[Any] = (fake,)
+        if isinstance(fake, torch.Tensor):
+            sizes = [*fake.shape, *fake.stride()]
+        for size in sizes:
+            if isinstance(size, torch.SymInt):
+                return size.node.shape_env
+    return None
+
+
+def target_of(inputs: Sequence[Any]) -> str:
+    """The target that serves the device of the tensors; DeviceError where there is none, or they are on several."""
+    devices = {value.device.type for value in inputs if isinstance(value, torch.Tensor)} or {"cpu"}
+    served = devices & set(TARGETS)
+    if len(devices) > 1 or not served:
+        found, known = ", ".join(sorted(devices)), ", ".join(sorted(TARGETS))
+        raise DeviceError(f"the inputs are on {found}; Luminal serves one of {known} at a time")
+    return TARGETS[served.pop()]
+
+
+luminal = Backend("luminal", None)
+luminal_cpu = Backend("luminal_cpu", "cpu")

@@ -1,0 +1,95 @@
+"""`lm.compile(exported_program)`: a torch.export program as a callable with the module's own signature."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind, OutputKind
+from torch.utils import _pytree as pytree
+
+from luminal.errors import OptionError, UnsupportedOpError
+from luminal.torch.backend import constant_positions, import_graph, target_of
+from luminal.torch.calling import CompiledGraph
+from luminal.torch.decompositions import decompositions
+from luminal.torch.options import parse_options
+from luminal.torch.program import build_program
+
+PARAMETERS = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
+UPDATES = (OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION)
+
+
+class ExportedCallable:
+    """A compiled exported program: call it as the module that was exported.
+
+    Parameters and buffers are those of the program. Buffers that the module updates are updated in place.
+    """
+
+    def __init__(self, program: ExportedProgram, graph: CompiledGraph, arguments: list[Any]) -> None:
+        self.program, self._graph = program, graph
+        self._fixed = arguments
+        signature = program.graph_signature
+        self._inputs = [spec.kind for spec in signature.input_specs]
+        self._outputs = list(signature.output_specs)
+        self._targets = {spec.arg.name: number for number, spec in enumerate(signature.input_specs)}
+        self._by_target = {spec.target: n for n, spec in enumerate(signature.input_specs) if spec.target}
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The module's result. Raises OptionError for arguments of another structure than the exported ones."""
+        flat, structure = pytree.tree_flatten((args, kwargs))
+        expected = self.program.call_spec.in_spec
+        if structure != expected:
+            raise OptionError(f"the arguments have the structure {structure}, exported was {expected}")
+        given = iter(flat)
+        arguments = [
+            next(given) if kind is InputKind.USER_INPUT else fixed
+            for kind, fixed in zip(self._inputs, self._fixed, strict=True)
+        ]
+        kept = list(arguments)
+        results = self._graph(arguments)
+        returned: list[Any] = []
+        for spec, value in zip(self._outputs, results, strict=True):
+            if spec.kind in UPDATES:
+                number = self._by_target.get(spec.target, self._targets.get(spec.target or ""))
+                kept[number if number is not None else -1].copy_(value)
+            else:
+                returned.append(value)
+        return pytree.tree_unflatten(returned, self.program.call_spec.out_spec)
+
+
+def compile_exported(
+    program: ExportedProgram, *, mode: str | None = None, options: Mapping[str, Any] | None = None
+) -> ExportedCallable:
+    """Compile a program of torch.export; options are those of the torch.compile backend.
+
+    Raises OptionError for an unknown option, UnsupportedOpError in strict mode for an op without a lowering.
+    """
+    chosen = parse_options(mode, options)
+    lowered = program.run_decompositions(decompositions())
+    module = lowered.graph_module
+    fakes = [node.meta.get("val") for node in module.graph.nodes if node.op == "placeholder"]
+    arguments = [_fixed_value(lowered, spec) for spec in lowered.graph_signature.input_specs]
+    target = chosen.target or target_of([value for value in arguments if value is not None])
+    imported = import_graph(module, fakes, chosen, "exported")
+    static = {n for n, spec in enumerate(lowered.graph_signature.input_specs) if spec.kind in PARAMETERS}
+    written = {spec.target for spec in lowered.graph_signature.output_specs if spec.kind in UPDATES}
+    static -= {n for n, spec in enumerate(lowered.graph_signature.input_specs) if spec.target in written}
+    constants = constant_positions(imported, static)
+    compiled = CompiledGraph(
+        imported, build_program(imported, target, chosen, constants), constants, chosen.freeze, checked=True
+    )
+    return ExportedCallable(lowered, compiled, arguments)
+
+
+def _fixed_value(program: ExportedProgram, spec: Any) -> Any:
+    """The parameter, buffer or constant behind an input of the graph; None for an input of the user."""
+    if spec.kind is InputKind.USER_INPUT:
+        return None
+    if spec.kind not in PARAMETERS:
+        raise UnsupportedOpError(f"the exported program takes {spec.kind.name}, which Luminal does not")
+    found = program.state_dict.get(spec.target)
+    return found if found is not None else program.constants[spec.target]
+
+
+

@@ -1,0 +1,179 @@
+"""ATen ops without a lowering: written into the graph as `hlo.extern`, and run through torch when the plan says so.
+
+The payload is JSON: the op's arguments with tensors as numbers of operands and symbolic sizes as text, so that a
+compiled graph can be kept on disk. What JSON cannot say (a subgraph of a higher-order op) is kept in this process
+under a number, and such a graph is not.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+import torch.fx
+from xdsl.ir import SSAValue
+
+from luminal.dialects.tensor_type import TensorType, tensor_type
+from luminal.dim import Dim, as_dim
+from luminal.dtype import dtype_of
+from luminal.torch.symbols import SymbolTable
+
+CARRIERS: dict[torch.dtype, tuple[torch.dtype, int]] = {
+    torch.complex32: (torch.float16, 2),
+    torch.complex64: (torch.float32, 2),
+    torch.complex128: (torch.float64, 2),
+    torch.uint16: (torch.int16, 0),
+    torch.uint32: (torch.int32, 0),
+    torch.uint64: (torch.int64, 0),
+}
+"""Dtypes that Luminal does not compute with, as which they pass through a graph: another dtype of the same bits, and
+the size of an added last axis (0 for none)."""
+
+FALLBACKS: Counter[str] = Counter()
+"""How often each op was compiled to an extern in this process, by name."""
+
+_OBJECTS: dict[int, Any] = {}
+_NUMBERS = itertools.count()
+_CALLS = itertools.count()
+
+
+def carried_type(fake: torch.Tensor, symbols: SymbolTable) -> TensorType:
+    """The type in which a tensor of this dtype and shape passes through a graph."""
+    carrier, added = CARRIERS.get(fake.dtype, (fake.dtype, 0))
+    shape = symbols.shape(fake.shape)
+    return tensor_type((*shape, as_dim(added)) if added else shape, dtype_of(carrier))
+
+
+def to_carrier(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor as it passes through a graph, sharing its memory where it can."""
+    if tensor.dtype not in CARRIERS:
+        return tensor.resolve_neg() if tensor.is_neg() else tensor
+    carrier, added = CARRIERS[tensor.dtype]
+    return torch.view_as_real(tensor.resolve_conj()) if added else tensor.view(carrier)
+
+
+def from_carrier(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """The tensor of `dtype` that `tensor` carries."""
+    if dtype not in CARRIERS:
+        return tensor
+    return torch.view_as_complex(tensor) if CARRIERS[dtype][1] else tensor.view(dtype)
+
+
+# ---- writing ---------------------------------------------------------------------------------------------------
+
+
+def encode_call(node: torch.fx.Node, lookup: Callable[[torch.fx.Node], Any]) -> tuple[str, list[SSAValue]]:
+    """The payload of a call and its tensor operands. `lookup` gives a node's hlo value or Dim."""
+    operands: list[SSAValue] = []
+
+    def encode(value: Any) -> Any:
+        if isinstance(value, torch.fx.Node):
+            return encode_node(value)
+        if isinstance(value, (list, tuple)):
+            return [encode(entry) for entry in value]
+        if value is None or isinstance(value, (bool, int, float, str)):
+            return value
+        if isinstance(value, complex):
+            return {"complex": [value.real, value.imag]}
+        if isinstance(value, (torch.dtype, torch.layout, torch.memory_format)):
+            return {"torch": str(value).removeprefix("torch.")}
+        if isinstance(value, torch.device):
+            return {"device": str(value)}
+        _OBJECTS[number := next(_NUMBERS)] = value
+        return {"object": number}
+
+    def encode_node(value: torch.fx.Node) -> Any:
+        found = lookup(value)
+        if not isinstance(found, SSAValue):
+            return {"dim": str(found)} if isinstance(found, Dim) else encode(found)
+        operands.append(found)
+        fake = value.meta["val"]
+        if isinstance(fake, torch.Tensor) and fake.dtype in CARRIERS:
+            return {"tensor": len(operands) - 1, "dtype": str(fake.dtype).removeprefix("torch.")}
+        if not isinstance(fake, torch.Tensor):
+            return {"number": len(operands) - 1}
+        return len_entry(operands)
+
+    call = {
+        "args": [encode(value) for value in node.args],
+        "kwargs": {key: encode(value) for key, value in node.kwargs.items()},
+    }
+    if isinstance(node.target, torch._ops.OpOverload):
+        call["op"] = node.target.name()
+        if not node.target._overloadname:
+            call["op"] += ".default"
+        if torch.Tag.nondeterministic_seeded in node.target.tags:
+            call["call"] = next(_CALLS)  # two calls of one op are two draws
+    else:
+        call["op"] = encode(node.target)
+        call["call"] = next(_CALLS)
+    return json.dumps(call), operands
+
+
+def len_entry(operands: Sequence[SSAValue]) -> dict[str, int]:
+    return {"tensor": len(operands) - 1}
+
+
+# ---- running ---------------------------------------------------------------------------------------------------
+
+
+def call_extern(payload: str, tensors: Sequence[torch.Tensor], dims: Mapping[str, int]) -> list[torch.Tensor]:
+    """Run one op through torch. Results are contiguous, in the dtypes in which they pass through the graph."""
+    call = json.loads(payload)
+
+    def decode(value: Any) -> Any:
+        if isinstance(value, list):
+            return [decode(entry) for entry in value]
+        if not isinstance(value, dict):
+            return value
+        ((kind, content), *rest) = value.items()
+        if kind == "tensor":
+            dtype = getattr(torch, rest[0][1]) if rest else tensors[content].dtype
+            return from_carrier(tensors[content], dtype)
+        if kind == "number":
+            return tensors[content].item()
+        return _DECODE[kind](content, dims)
+
+    op = decode(call["op"])
+    function = _find_op(op) if isinstance(op, str) else op
+    with torch.no_grad():
+        result = function(*map(decode, call["args"]), **{k: decode(v) for k, v in call["kwargs"].items()})
+    results = result if isinstance(result, (list, tuple)) else [result]
+    return [
+        to_carrier(tensor.detach()).contiguous() for tensor in results if isinstance(tensor, torch.Tensor)
+    ]
+
+
+def _find_op(name: str) -> Any:
+    namespace, _, rest = name.partition("::")
+    packet, _, overload = rest.partition(".")
+    return getattr(getattr(getattr(torch.ops, namespace), packet), overload)
+
+
+def _evaluate(text: str, dims: Mapping[str, int]) -> int:
+    return int(eval(text, {"min": min, "max": max, "__builtins__": {}}, dict(dims)))
+
+
+_DECODE: dict[str, Callable[[Any, Mapping[str, int]], Any]] = {
+    "dim": _evaluate,
+    "complex": lambda content, _: complex(*content),
+    "torch": lambda content, _: getattr(torch, content),
+    "device": lambda content, _: torch.device(content),
+    "object": lambda content, _: _OBJECTS[content],
+}
+
+
+def tensor_at(pointer: int, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    """A tensor over memory that somebody else owns: row-major at an address."""
+    count = 1
+    for size in shape:
+        count *= size
+    if count == 0:
+        return torch.empty(tuple(shape), dtype=dtype)
+    memory = (ctypes.c_char * (count * dtype.itemsize)).from_address(pointer)
+    return torch.frombuffer(memory, dtype=dtype, count=count).view(tuple(shape))

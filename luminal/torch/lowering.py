@@ -1,0 +1,213 @@
+"""What a lowering function works with: the hlo builder, the node that is lowered, and conversions of its arguments.
+
+A lowering is a function `(low, *arguments, **keywords) -> value | tuple of values` whose arguments are those of the
+ATen op, with tensors as hlo values, symbolic integers as Dims and everything else as it is. `LOWERINGS` holds them by
+the op's name: "sum" for every overload, "max.dim" for one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import numpy as np
+import torch
+import torch.fx
+from xdsl.ir import SSAValue
+
+from luminal import promotion
+from luminal.dialects.hlo.builder import HloBuilder
+from luminal.dialects.tensor_type import TensorType, tensor_type
+from luminal.dim import Dim, as_dim, dim_max, dim_min, known_less_equal
+from luminal.dtype import DType, bool_, i64
+from luminal.errors import UnsupportedOpError
+from luminal.torch.symbols import SymbolTable
+
+UNBOUNDED = 2**62
+"""A stop from here on means the end of the axis: PyTorch writes an open slice as 2**63 - 1."""
+Value = SSAValue
+Scalar = bool | int | float | Dim
+Operand = Value | Scalar
+Shape = tuple[Dim, ...]
+Rule = Callable[..., Any]
+
+LOWERINGS: dict[str, Rule] = {}
+"""By ATen name without the namespace: "add", or "max.dim" where the overloads differ."""
+
+
+def lowers(*names: str) -> Callable[[Rule], Rule]:
+    """Enter the function into `LOWERINGS` under these names."""
+
+    def enter(rule: Rule) -> Rule:
+        for name in names:
+            if name in LOWERINGS:
+                raise ValueError(f"{name} has two lowerings")
+            LOWERINGS[name] = rule
+        return rule
+
+    return enter
+
+
+def type_of(value: Value) -> TensorType:
+    return cast(TensorType, value.type)
+
+
+def shape_of(value: Value) -> Shape:
+    return type_of(value).shape
+
+
+def dtype(value: Value) -> DType:
+    return type_of(value).dtype
+
+
+def rank(value: Value) -> int:
+    return len(shape_of(value))
+
+
+class Lowering:
+    """One node being lowered. `b` appends hlo operations; `fake` is the traced result that the lowering must equal."""
+
+    def __init__(self, builder: HloBuilder, symbols: SymbolTable, node: torch.fx.Node) -> None:
+        self.b = builder
+        self.symbols = symbols
+        self.node = node
+        self.fake: Any = node.meta.get("val")
+
+    @property
+    def name(self) -> str:
+        return str(self.node.target)
+
+    def type(self, number: int | None = None) -> TensorType:
+        """The type of the result, or of result `number` of several."""
+        fake = self.fake if number is None else self.fake[number]
+        return tensor_type(self.symbols.shape(fake.shape), fake.dtype)
+
+    @property
+    def shape(self) -> Shape:
+        return self.type().shape
+
+    @property
+    def dtype(self) -> DType:
+        return self.type().dtype
+
+    def refuse(self, why: str) -> UnsupportedOpError:
+        """The error that sends a node to the fallback: raise it where the arguments are of a kind not lowered."""
+        return UnsupportedOpError(f"{self.name}: {why}")
+
+    def uses_result(self, number: int) -> bool:
+        """Whether anything reads result `number` of a node of several."""
+        return any(number in user.args[1:] for user in self.node.users)
+
+    # ---- values ------------------------------------------------------------------------------------------------
+
+    def cast(self, value: Value, to: DType) -> Value:
+        return value if dtype(value) == to else self.b.cast(value, dtype=to)
+
+    def number(self, value: Scalar, to: DType) -> Value:
+        """A rank 0 tensor of a Python number or Dim, converted as arithmetic with a tensor of that dtype does."""
+        if isinstance(value, Dim) and value.constant is None:
+            return self.cast(self.b.dim_value(dim=value), to)
+        plain = value.constant if isinstance(value, Dim) else value
+        if isinstance(plain, complex):
+            raise self.refuse("a complex number")
+        return self.b.full(value=promotion.wrap_number(cast(float, plain), to), shape=(), dtype=to)
+
+    def operand(self, value: Operand, to: DType) -> Value:
+        """A tensor of that dtype: a cast of a tensor, a rank 0 tensor of a number."""
+        return self.cast(value, to) if isinstance(value, SSAValue) else self.number(value, to)
+
+    def full(self, value: Scalar, shape: Sequence[Dim], to: DType) -> Value:
+        """A tensor filled with a number."""
+        return self.broadcast(self.number(value, to), shape)
+
+    def zeros_like(self, value: Value) -> Value:
+        return self.full(0, shape_of(value), dtype(value))
+
+    def promoted(self, *operands: Operand) -> DType:
+        """The dtype that PyTorch computes these operands in."""
+        typed = [type_of(x) if isinstance(x, SSAValue) else x for x in operands]
+        return promotion.result_type(*typed)
+
+    # ---- shapes ------------------------------------------------------------------------------------------------
+
+    def reshape(self, value: Value, shape: Sequence[Dim | int]) -> Value:
+        wanted = tuple(as_dim(size) for size in shape)
+        return value if shape_of(value) == wanted else self.b.reshape(value, shape=wanted)
+
+    def broadcast(self, value: Value, shape: Sequence[Dim]) -> Value:
+        return value if shape_of(value) == tuple(shape) else self.b.expand(value, shape=tuple(shape))
+
+    def permute(self, value: Value, order: Sequence[int]) -> Value:
+        return value if list(order) == list(range(len(order))) else self.b.permute(value, order=tuple(order))
+
+    def axis(self, axis: int, count: int) -> int:
+        """A non-negative axis; rank 0 counts as rank 1, as in PyTorch."""
+        return axis + max(count, 1) if axis < 0 else axis
+
+    def axes(self, axes: int | Sequence[int] | None, count: int) -> tuple[int, ...]:
+        """Non-negative axes, all of them for None or none given; empty for rank 0."""
+        if count == 0:
+            return ()
+        if axes is None or (not isinstance(axes, int) and not axes):
+            return tuple(range(count))
+        listed = (axes,) if isinstance(axes, int) else axes
+        return tuple(self.axis(axis, count) for axis in listed)
+
+    def clamped(self, index: int | Dim | None, size: Dim, default: Dim) -> Dim:
+        """A start or stop of a Python slice as a position in 0 .. size."""
+        if index is None:
+            return default
+        if isinstance(index, int) and index >= UNBOUNDED:
+            return size
+        position = as_dim(index)
+        lower = position.bounds()[0]
+        if position.constant is not None and position.constant < 0:
+            position = position + size
+        elif lower is None or lower < 0:
+            if position.bounds()[1] is None or cast(int, position.bounds()[1]) >= 0:
+                raise self.refuse(f"the sign of the slice bound {position} is not known")
+            position = position + size
+        if not known_less_equal(0, position):
+            position = dim_max(position, as_dim(0))
+        return position if known_less_equal(position, size) else dim_min(position, size)
+
+    def slice(self, value: Value, axis: int, start: Dim | int, stop: Dim | int, step: int = 1) -> Value:
+        """Elements start .. stop of one axis; both within it."""
+        shape = shape_of(value)
+        if step == 1 and as_dim(start) == 0 and as_dim(stop) == shape[axis]:
+            return value
+        starts = [as_dim(start) if i == axis else as_dim(0) for i in range(len(shape))]
+        stops = [as_dim(stop) if i == axis else size for i, size in enumerate(shape)]
+        steps = [step if i == axis else 1 for i in range(len(shape))]
+        return self.b.slice(value, starts=starts, stops=stops, steps=steps)
+
+    def iota(self, shape: Sequence[Dim], axis: int, to: DType = i64) -> Value:
+        """The position along an axis, in a tensor of the shape."""
+        return self.b.iota(shape=tuple(shape), axis=axis, dtype=to)
+
+    def positions(self, size: Dim, axis: int, count: int, start: Dim | int = 0, step: int = 1) -> Value:
+        """start, start + step, ... along `axis` of a tensor of rank `count` that is 1 elsewhere, i64."""
+        shape = [size if i == axis else as_dim(1) for i in range(count)]
+        result = self.iota(shape, axis)
+        if step != 1:
+            result = self.b.mul(result, self.number(step, i64))
+        return result if as_dim(start) == 0 else self.b.add(result, self.number(as_dim(start), i64))
+
+    def wrapped(self, index: Value, size: Dim) -> Value:
+        """An index with negative values counted from the end."""
+        index = self.cast(index, i64)
+        zero = self.number(0, i64)
+        return self.b.where(self.b.lt(index, zero), self.b.add(index, self.number(size, i64)), index)
+
+    def constant_i64(self, values: Sequence[int]) -> Value:
+        """A rank 1 tensor of known integers."""
+        data = np.asarray(values, np.int64).tobytes()
+        return self.b.constant(data=data, shape=(as_dim(len(values)),), dtype=i64)
+
+    def is_row_major(self, number: int) -> bool:
+        """Whether argument `number` was a contiguous tensor that starts its storage when the graph was traced."""
+        fake = cast(torch.fx.Node, self.node.args[number]).meta["val"]
+        return bool(fake.is_contiguous()) and fake.storage_offset() == 0
+
+    def as_bool(self, value: Value) -> Value:
+        return value if dtype(value) == bool_ else self.b.ne(value, self.number(0, dtype(value)))

@@ -1,0 +1,54 @@
+"""What `torch.compile(..., mode=..., options=...)` and `lm.compile(...)` accept, checked before anything is built."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from luminal.errors import OptionError
+from luminal.options import MODES
+
+
+@dataclass(frozen=True)
+class TorchOptions:
+    """The options of one compilation; `parse_options` makes one of what a user states."""
+
+    freeze: bool = False
+    """Parameters and buffers never change after the first call: nothing is checked per call."""
+    strict: bool = False
+    """An ATen op without a lowering is an error instead of a fallback to torch."""
+    licences: tuple[str, ...] | None = None
+    """Names of the licences that rewrites may use; None is the default set."""
+    target: str | None = None
+    """The target, or None for the one that serves the inputs' device."""
+    cache: bool = True
+    """Compiled code may be read from the user's cache folder and kept there."""
+    mode: str = "default"
+
+
+_NAMES: dict[str, type] = {"freeze": bool, "strict": bool, "licences": tuple, "target": str, "cache": bool}
+
+
+def parse_options(mode: str | None, options: Mapping[str, Any] | None) -> TorchOptions:
+    """Options from a mode name and a mapping.
+
+    >>> parse_options(None, {"freeze": True}).freeze
+    True
+
+    Raises OptionError for an unknown mode or option, and for a value of the wrong type.
+    """
+    if mode is not None and mode not in MODES:
+        raise OptionError(f"mode {mode!r} is not known; modes are {', '.join(map(repr, MODES))}")
+    given = dict(options or {})
+    for name, value in given.items():
+        if name not in _NAMES:
+            raise OptionError(f"option {name!r} is not known; options are {', '.join(map(repr, _NAMES))}")
+        if name == "licences" and isinstance(value, (list, set, frozenset)):
+            given[name] = value = tuple(sorted(value))
+        if not isinstance(value, _NAMES[name]):
+            raise OptionError(f"option {name!r} must be a {_NAMES[name].__name__}, not {value!r}")
+    return TorchOptions(mode=mode or "default", **given)
+
+
+assert {entry.name for entry in fields(TorchOptions)} == {*_NAMES, "mode"}

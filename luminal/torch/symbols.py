@@ -1,0 +1,154 @@
+"""Symbolic sizes: torch's sympy expressions become `Dim`s, with the ranges that Dynamo's shape environment knows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any, cast
+
+import sympy
+import torch
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.utils._sympy import functions as sympy_functions
+from torch.utils._sympy.numbers import int_oo
+
+from luminal.dim import Dim, as_dim, dim, dim_max, dim_min, product
+from luminal.errors import UnsupportedOpError
+
+LOWEST = -(2**63)
+"""The range of a symbol that torch does not bound below."""
+SizeLike = int | torch.SymInt
+
+
+@dataclass(frozen=True)
+class SymbolBinding:
+    """How a symbol's value is found at a call: `value // divisor` of argument `argument`, or of its size `axis`."""
+
+    name: str
+    argument: int
+    axis: int | None
+    divisor: int
+
+
+class SymbolTable:
+    """Translates the sizes of one FX graph.
+
+    Where the shape environment has proven that a symbol is a multiple of m, the symbol is written as m times a new
+    one, so that `s // m * m` and `s` are one polynomial.
+    """
+
+    def __init__(self, shape_env: ShapeEnv | None) -> None:
+        self.shape_env = shape_env
+        self._symbols: dict[sympy.Symbol, Dim] = {}
+        self._divisors: dict[sympy.Symbol, int] = {}
+        for fact in shape_env.divisible if shape_env is not None else ():
+            base, modulus = cast(tuple[Any, Any], fact.args)[:2]
+            if base.is_Symbol and modulus.is_Integer:
+                self._divisors[base] = int(sympy.ilcm(self._divisors.get(base, 1), int(modulus)))
+
+    def size(self, value: SizeLike) -> Dim:
+        """The size as a Dim. UnsupportedOpError for an expression that no Dim can say."""
+        if isinstance(value, int):
+            return as_dim(value)
+        expression = value.node.expr
+        if self.shape_env is not None:
+            expression = self.shape_env.replace(expression)
+        return self.translate(expression)
+
+    def shape(self, values: Sequence[SizeLike]) -> tuple[Dim, ...]:
+        return tuple(self.size(value) for value in values)
+
+    def translate(self, expression: sympy.Basic) -> Dim:
+        """A sympy expression over integers as a Dim."""
+        if isinstance(expression, sympy.Integer):
+            return as_dim(int(expression))
+        if isinstance(expression, sympy.Symbol):
+            return self._symbol(expression)
+        rule = _RULES.get(type(expression))
+        if rule is None:
+            raise UnsupportedOpError(f"the size {expression} has no symbolic form in Luminal")
+        return rule([self.translate(argument) for argument in expression.args])
+
+    def bindings(self, placeholders: Sequence[Any]) -> list[SymbolBinding]:
+        """Where the value of each symbol used so far comes from, given the placeholders' fake values in order."""
+        found: dict[sympy.Symbol, SymbolBinding] = {}
+        for number, value in enumerate(placeholders):
+            if isinstance(value, torch.SymInt):
+                self._bind(found, value, number, None)
+        for number, value in enumerate(placeholders):
+            if isinstance(value, torch.Tensor):
+                for axis, size in enumerate(value.shape):
+                    self._bind(found, size, number, axis)
+        for symbol in self._symbols:
+            if symbol not in found:
+                raise UnsupportedOpError(f"the size {symbol} depends on data: no input of the graph has it")
+        return [found[symbol] for symbol in self._symbols]
+
+    def hints(self) -> dict[str, int]:
+        """A representative value of each symbol, from the inputs that the graph was traced with."""
+        hints: dict[str, int] = {}
+        for symbol, value in self._symbols.items():
+            known = self.shape_env.backed_var_to_val.get(symbol) if self.shape_env is not None else None
+            if known is not None:
+                hints[_only_name(value)] = int(known) // self._divisors.get(symbol, 1)
+        return hints
+
+    def _symbol(self, symbol: sympy.Symbol) -> Dim:
+        if symbol not in self._symbols:
+            divisor = self._divisors.get(symbol, 1)
+            low, high = self._range(symbol)
+            name = str(symbol) if divisor == 1 else f"{symbol}_by_{divisor}"
+            self._symbols[symbol] = dim(name, -(-low // divisor), None if high is None else high // divisor)
+        return self._symbols[symbol] * self._divisors.get(symbol, 1)
+
+    def _range(self, symbol: sympy.Symbol) -> tuple[int, int | None]:
+        known = self.shape_env.var_to_range.get(symbol) if self.shape_env is not None else None
+        if known is None:
+            return LOWEST, None
+        low, high = known.lower, known.upper
+        unbounded = high in (int_oo, sympy.oo) or int(high) >= 2**62
+        return (LOWEST if low in (-int_oo, -sympy.oo) else int(low)), (None if unbounded else int(high))
+
+    def _bind(
+        self, found: dict[sympy.Symbol, SymbolBinding], size: SizeLike, number: int, axis: int | None
+    ) -> None:
+        if isinstance(size, int) or self.shape_env is None:
+            return
+        symbol = self.shape_env.replace(size.node.expr)
+        if isinstance(symbol, sympy.Symbol) and symbol in self._symbols and symbol not in found:
+            name = _only_name(self._symbols[symbol])
+            found[symbol] = SymbolBinding(name, number, axis, self._divisors.get(symbol, 1))
+
+
+def _only_name(value: Dim) -> str:
+    (symbol,) = value.symbols()
+    return symbol.name
+
+
+def _power(arguments: list[Dim]) -> Dim:
+    base, exponent = arguments
+    if exponent.constant is None or exponent.constant < 0:
+        raise UnsupportedOpError(f"the size {base}**{exponent} has no symbolic form in Luminal")
+    return product([base] * exponent.constant)
+
+
+def _ceil_divide(arguments: list[Dim]) -> Dim:
+    return -((-arguments[0]) // arguments[1])
+
+
+_RULES: dict[type, Callable[[list[Dim]], Dim]] = {
+    sympy.Add: lambda a: reduce(lambda x, y: x + y, a),
+    sympy.Mul: product,
+    sympy.Pow: _power,
+    sympy_functions.PowByNatural: _power,
+    sympy_functions.FloorDiv: lambda a: a[0] // a[1],
+    sympy_functions.CleanDiv: lambda a: a[0] // a[1],
+    sympy_functions.CeilDiv: _ceil_divide,
+    sympy_functions.Mod: lambda a: a[0] % a[1],
+    sympy_functions.PythonMod: lambda a: a[0] % a[1],
+    sympy_functions.ModularIndexing: lambda a: (a[0] // a[1]) % a[2],
+    sympy_functions.Min: lambda a: dim_min(*a),
+    sympy_functions.Max: lambda a: dim_max(*a),
+    sympy_functions.Identity: lambda a: a[0],
+}
