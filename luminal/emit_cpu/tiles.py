@@ -283,7 +283,8 @@ class TileWriter:
             return scalar
         if is_true(scalar):
             return constant_bits(vector_of("i1", lanes), 1)
-        # A vector of an outer block's scalar is known there if that block spread it; else in this block alone.
+        # A vector of an outer block's scalar is known there if that block spread it; else in this block
+        # alone.
         key = (scalar.text, lanes)
         outer = self.frames[_block(value)]
         frame = outer if key in outer else self.frames[self.open[-1]]
