@@ -56,7 +56,7 @@ class OpenStage:
     """A stage with its factors weighted and split into loops and registers.
 
     `placed`: its position in a loop's body says when it runs, not the first use of what it fills.  `destinations`: the
-    buffers of the targets that are no outputs, in the order of the targets.
+    buffers of the targets that are no outputs, in the order of the targets.  `pending`: it has not run yet.
     """
 
     stage: Stage
@@ -64,6 +64,7 @@ class OpenStage:
     registers: list[PlacedFactor]
     targets: frozenset[Term]
     placed: bool = False
+    pending: bool = True
     destinations: list[PlacedBuffer] = field(default_factory=list["PlacedBuffer"])
     reductions: list[Term] | None = None
 
@@ -115,11 +116,17 @@ def _check_registers_inside(stage: Stage, factors: list[PlacedFactor]) -> None:
 
 @dataclass(eq=False)
 class PlacedBuffer:
-    """A buffer with its filling stage and dtype; strides are those of its mixed-radix digits."""
+    """A buffer with its filling stage and dtype; strides are those of its mixed-radix digits.
+
+    `blocks`: how much of an index one iteration of the loops around the buffer covers, where they split it.
+    `overwritten`: it holds a carry's next value already, not the current one.
+    """
 
     buffer: Buffer
     stage: OpenStage | None
     dtype: DType
+    blocks: dict[str, int] = field(default_factory=dict[str, int])
+    overwritten: bool = False
 
     @property
     def indices(self) -> frozenset[str]:
@@ -137,11 +144,20 @@ class PlacedBuffer:
             weight = low.get(index, 1)
             if weight < 0:
                 raise ScheduleError(f"buffer {self.buffer}: a digit '*' of {index} is not its outermost")
-            size = as_dim(extent) if extent is not None else (region.extents[index] + (weight - 1)) // weight
+            size = as_dim(extent) if extent is not None else self._open_extent(region, index, weight)
             digits.append((index, weight, size, stride))
             low[index] = -1 if extent is None else weight * extent
             stride = stride * size
         return digits
+
+    def _open_extent(self, region: Region, index: str, weight: int) -> Dim:
+        """What a digit '*' of this weight holds: the rest of the index, or of the block of it around the buffer."""
+        block = self.blocks.get(index)
+        if block is None:
+            return (region.extents[index] + (weight - 1)) // weight
+        if block % weight:
+            raise ScheduleError(f"buffer {self.buffer}: a block of {block} of {index} is no multiple of {weight}")
+        return as_dim(block // weight)
 
     def elements(self, region: Region) -> Dim:
         return product(size for _, _, size, _ in self.layout(region))

@@ -156,11 +156,11 @@ class _Placer:
         found = self.scopes_read.get(key)
         if found is not None:
             return found
-        if term in self.kept and not self._is_target(term):
+        if self._stored(term):
             buffer = self.kept[term]
             result: frozenset[str | None] = frozenset({buffer.stage.at if buffer.stage else None})
         elif term.op == "project" and term.operands[0] in self.memory_loops:
-            result = frozenset({self.memory_loops[term.operands[0]].at})
+            result = frozenset({self.memory_loops[term.operands[0]].loop.at})
         else:
             result = frozenset().union(*(self._buffer_scopes(operand) for operand in term.operands))
         self.scopes_read[key] = result
@@ -360,7 +360,7 @@ class _Placer:
         return op.results[0]
 
     def _compute(self, term: Term) -> SSAValue:
-        if term in self.kept and not self._is_target(term):
+        if self._stored(term):
             return self._read_kept(term)
         if term.op in ELEMENTWISE:
             operands = [self._value(operand) for operand in term.operands]
@@ -452,6 +452,16 @@ class _Placer:
         with self._at(depth):
             self._emit_stage(stage)
 
+    def _settle(self, buffer: PlacedBuffer) -> int:
+        """The depth of a buffer's scope; notes how much of each index the loops around it leave."""
+        if buffer.buffer.home == "packed":
+            return 0
+        depth = self._scope_depth(buffer.buffer.at)
+        for scope in self.path[: depth + 1]:
+            if scope.factor is not None and scope.factor.index in buffer.indices:
+                buffer.blocks[scope.factor.index] = scope.factor.weight
+        return depth
+
     def _memory(self, buffer: PlacedBuffer, term: Term) -> SSAValue:
         """The reference that a buffer's contents lie in, allocated at its scope on first use."""
         home = buffer.buffer.home
@@ -459,7 +469,7 @@ class _Placer:
             return self.body.args[term.load.argument]
         if home != "scratch":
             return self.body.args[len(self.region.arguments) + buffer.output_number()]
-        depth = self._scope_depth(buffer.buffer.at)
+        depth = self._settle(buffer)
         memo = self.path[depth].memo
         key = ("memory", id(buffer))
         if key not in memo:
@@ -477,7 +487,7 @@ class _Placer:
             output = self.region.outputs[buffer.output_number()]
             variables, address = self._address(output.address, axes)
             return variables, address, axes
-        start = 0 if buffer.buffer.home == "packed" else self._scope_depth(buffer.buffer.at)
+        start = self._settle(buffer)
         variables: Values = []
         strides: list[Dim] = []
         for scope in self.path[start + 1 :]:
@@ -500,7 +510,7 @@ class _Placer:
 
     def _holds_padding(self, buffer: PlacedBuffer, index: str) -> bool:
         """Whether a buffer holds all that the loops and registers over an index may touch, edges included."""
-        start = 0 if buffer.buffer.home == "packed" else self._scope_depth(buffer.buffer.at)
+        start = self._settle(buffer)
         around = [s.factor for s in self.path[: start + 1] if s.factor is not None and s.factor.index == index]
         grain = buffer.grain(index)
         if around:
@@ -535,6 +545,7 @@ class _Placer:
         buffer = self.stage.destinations[self.stage.stage.targets.index(target)]
         memory = self._memory(buffer, term)
         variables, address, axes = self._buffer_address(buffer, term.free)
+        buffer.overwritten = True
         mask = self._edge(buffer, term.free)
         self.block.add_op(StoreOp.of(memory, value, variables, address, axes, None, mask))
 
@@ -556,7 +567,7 @@ class _Placer:
     def _identity(self, monoid: str, term: Term, operand: int) -> SSAValue:
         value = term.operands[operand]
         bound = {term.attribute.index} if isinstance(term.attribute, ScanAttribute) else set[str]()
-        axes = self._axes(value.free - bound)
+        axes = self._axes(frozenset().union(*(part.free for part in term.operands)) - bound)
         return self._add(ConstantOp.of(identity_bits(monoid, value.dtype, operand), value.dtype, axes))
 
     def _reduce(self, term: Term) -> SSAValue:
@@ -606,23 +617,19 @@ class _Placer:
         return list(op.combined)
 
     def _stored(self, term: Term) -> bool:
-        return term in self.kept and not self._is_target(term)
+        """Whether a term is read from its buffer; a stage of a loop's body fills one only once it has run."""
+        buffer = self.kept.get(term)
+        if buffer is None or self._is_target(term):
+            return False
+        return buffer.stage is None or not (buffer.stage.placed and buffer.stage.pending)
 
     def _drop_axes(self, reduction: Term, indices: frozenset[str], values: Values) -> SSAValue:
         dropped = frozenset(axis for axis in self._axes(indices))
         if not any(axis in dropped for value in values for axis in tile_of(value).axes):
             return values[-1]
-        if len(values) > 1:
-            values = self._same_axes(values)
         op = ReduceOp.of(reduction.reduce.monoid, values, dropped)
         self.block.add_op(op)
         return op.reduced[-1]
-
-    def _same_axes(self, values: Values) -> Values:
-        widest = max((tile_of(value).axes for value in values), key=len)
-        if any(tile_of(value).axes != widest for value in values):
-            raise ScheduleError("an argument reduction's value and position have different tiles")
-        return values
 
     def _reduction_group(self, term: Term, indices: frozenset[str]) -> list[Term]:
         depth = len(self.path) - 1
@@ -722,6 +729,8 @@ class _Placer:
         buffer = self.loop_carries.get(identifier)
         if buffer is None:
             raise ScheduleError(f"{term} is used outside of its loop")
+        if buffer.overwritten:
+            raise ScheduleError(f"{term} is read after its next value has been written")
         return self._read_buffer(buffer, term)
 
     def _project(self, term: Term) -> SSAValue:
@@ -729,7 +738,11 @@ class _Placer:
         if body in self.memory_loops:
             self._emit_memory_loop(body)
             return self._read_buffer(self.loop_carries[body.loop.identifier, cast(int, term.attribute)], term)
-        return self._register_loop(body)[cast(int, term.attribute)]
+        results = self._register_loop(body)
+        for other in self.terms:
+            if other.op == "project" and other.operands[0] is body:
+                self.path[-1].memo[self._key(other)] = results[cast(int, other.attribute)]
+        return results[cast(int, term.attribute)]
 
     def _register_loop(self, body: Term) -> Values:
         """A carried loop whose carries live in registers."""
@@ -739,6 +752,8 @@ class _Placer:
         stage = self.stage
         if any(scope.factor is not None and scope.factor.index == attribute.index for scope in self.path):
             raise ScheduleError(f"{body} stands inside a loop over its own index")
+        if any(factor.index == attribute.index for factor in stage.registers):
+            raise ScheduleError(f"{body}: its index {attribute.index} has a tile or lane")
         carries = [t for t in self.ranks if t.op == "carry" and cast(tuple[int, int], t.attribute)[0] == attribute.identifier]
         inits = [self._spread(self._value(t), self._axes(free)) for t, free in zip(body.operands[:count], attribute.carries, strict=True)]
 
@@ -779,12 +794,14 @@ class _Placer:
         with self._at(depth):
             for stage in loop.inits:
                 self._emit_stage(stage)
+                stage.destinations[0].overwritten = False
             self.stage = loop.factors
             self._nest(loop.factors.loops, functools.partial(self._emit_stages, loop.body))
 
     def _emit_stages(self, stages: Sequence[OpenStage]) -> None:
         for stage in stages:
             self._emit_stage(stage)
+            stage.pending = False
 
 
 def _references(region: Region) -> list[Reference]:

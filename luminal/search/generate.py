@@ -19,6 +19,7 @@ from luminal.search.shapes import (
     Shapes,
     below,
     find_contraction,
+    looped_indices,
     reduced_indices,
     scanned_indices,
 )
@@ -174,7 +175,8 @@ class Generator:
     def _rows(self, view: StageView) -> Iterator[Nest]:
         lanes = self.machine.lanes
         sums = [i for i in reduced_indices(view.roots, view.stops) if i not in view.bound]
-        wanted = [*view.free, *(i for i in sums if i not in view.free)]
+        sequential = looped_indices(view.roots, view.stops)
+        wanted = [*view.free, *(i for i in sums if i not in view.free and i not in sequential)]
         for lane in self._lane_choices(view, wanted):
             size = self.shapes.sizes[lane]
             tiles = [t for t in (4, 2, 1) if t == 1 or self._fits(lane, t * lanes)]

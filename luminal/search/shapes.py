@@ -105,8 +105,19 @@ def find_contraction(
 
 
 def reduced_indices(roots: tuple[Term, ...], stops: frozenset[Term]) -> list[str]:
-    """The indices that a stage's own reductions bind, in canonical order."""
-    return sorted({i for term in below(roots, stops) if term.op == "reduce" for i in term.reduce.indices})
+    """The indices that a stage's own reductions and carried loops bind, in canonical order."""
+    found: set[str] = set()
+    for term in below(roots, stops):
+        if term.op == "reduce":
+            found |= set(term.reduce.indices)
+        elif term.op == "loop":
+            found.add(term.loop.index)
+    return sorted(found)
+
+
+def looped_indices(roots: tuple[Term, ...], stops: frozenset[Term]) -> set[str]:
+    """The indices that only a sequential loop may run over: those of carried loops."""
+    return {term.loop.index for term in below(roots, stops) if term.op == "loop"}
 
 
 def scanned_indices(roots: tuple[Term, ...], stops: frozenset[Term]) -> list[str]:

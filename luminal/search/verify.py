@@ -113,6 +113,7 @@ class _Evaluator:
         self.sizes = sizes
         self.axes = sorted(region.extents)
         self.env = {index: points.reshape(-1, *[1] * len(self.axes)) for index, points in chosen.items()}
+        self.carries: dict[tuple[int, int], Array] = {}
         self.memo: dict[tuple[Term, frozenset[str]], Array] = {}
 
     def value(self, term: Term) -> Array:
@@ -145,6 +146,10 @@ class _Evaluator:
                 return self._reduce(term)
             case "scan":
                 return self._scan(term)
+            case "carry":
+                return self.carries[cast(tuple[int, int], term.attribute)]
+            case "project":
+                return self._loop(term.operands[0])[cast(int, term.attribute)]
             case _:
                 raise ValueError(f"no reference for {term}")
 
@@ -177,6 +182,17 @@ class _Evaluator:
         axes = tuple(1 + self.axes.index(index) for index in bound)
         full = [np.broadcast_to(p, _with_axes(p.shape, axes, [self.sizes[i] for i in bound], 1 + len(self.axes))) for p in parts]
         return _fold(term.reduce.monoid, full, axes)
+
+    def _loop(self, term: Term) -> list[Array]:
+        attribute = term.loop
+        count = len(attribute.carries)
+        current = [self.value(operand) for operand in term.operands[:count]]
+        for iteration in range(self.sizes[attribute.index]):
+            step = _Evaluator(self.region, self.arguments, self.dims, self.sizes, {})
+            step.env = {**self.env, attribute.index: np.full([1] * (1 + len(self.axes)), iteration)}
+            step.carries = {(attribute.identifier, n): value for n, value in enumerate(current)}
+            current = [step.value(operand) for operand in term.operands[count:]]
+        return current
 
     def _scan(self, term: Term) -> Array:
         attribute = cast(ScanAttribute, term.attribute)
