@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -29,7 +29,7 @@ def wanted(directory: Path | None) -> bool:
 
 
 @contextmanager
-def collect() -> Iterator[list[dict[str, str]]]:
+def collect() -> Generator[list[dict[str, str]]]:
     """While open, each compilation appends its levels to the list."""
     found: list[dict[str, str]] = []
     token = _collecting.set(found)

@@ -1,6 +1,6 @@
 """What was compiled and what a call costs: seconds by stage, kernels, launches and bytes of arena.
 
-    >>> luminal.stats()["compilations"]
+>>> luminal.stats()["compilations"]
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,7 +30,7 @@ class Stats:
     seconds: dict[str, float] = field(default_factory=dict[str, float])
 
     @contextlib.contextmanager
-    def stage(self, name: str) -> Iterator[None]:
+    def stage(self, name: str) -> Generator[None]:
         """Adds the time of its body to the seconds of a stage, here and in the totals of the process."""
         start = time.perf_counter()
         try:

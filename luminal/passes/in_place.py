@@ -50,7 +50,10 @@ def share_memory(graph: RegionGraph, schedules: Mapping[str, Schedule]) -> Regio
         steps.append(step)
     used = {step.key for step in steps if not isinstance(step, OpaqueStep)}
     return replace(
-        graph, values=values, steps=steps, regions={key: region for key, region in regions.items() if key in used}
+        graph,
+        values=values,
+        steps=steps,
+        regions={key: region for key, region in regions.items() if key in used},
     )
 
 

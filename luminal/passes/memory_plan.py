@@ -88,7 +88,7 @@ def plan_arena(blocks: Sequence[Block], samples: Sequence[Mapping[str, int]]) ->
     ]
     evaluated = [_evaluate(blocks, dims) for dims in samples] or [[0] * len(blocks)]
     peaks = [max(1, _live_peak(blocks, sizes)) for sizes in evaluated]
-    best: tuple[float, int] | None = None
+    best: tuple[float, float] | None = None
     chosen: list[int] = []
     for order in _candidates(blocks, meeting, evaluated):
         below = _below(order, meeting)

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from luminal.dialects.tensor_type import TensorType
 from luminal.dim import Dim, Symbol, as_dim, symbol_dim
 from luminal.errors import CompileError
 from luminal.passes.memory_plan import Block, plan_arena, sample_dims
 from luminal.passes.region_graph import CheckStep, OpaqueStep, RegionGraph, RegionStep, RegionValue
+from luminal.plan.packing import PackedLoad, packing_of
 from luminal.plan.plan import (
     THREADS,
-    Border,
+    Condition,
     KernelStep,
     LibraryStep,
     Packing,
@@ -27,7 +29,7 @@ class KernelFacts:
     """What a plan must know of the kernel of a region.
 
     `symbols` are its sizes in the order of its ABI; its workspace has `shared` bytes and `private` bytes for each
-    thread, dims over those symbols; `packed` are layouts of arguments, made by `packing_of`.
+    thread, dims over those symbols.
     """
 
     name: str
@@ -42,8 +44,8 @@ class Outline:
 
     name: str
     symbols: tuple[Symbol, ...]
-    inputs: tuple[Border, ...]
-    outputs: tuple[Border, ...]
+    inputs: tuple[TensorType, ...]
+    outputs: tuple[TensorType, ...]
     hint: Mapping[str, int] = field(default_factory=dict[str, int])
 
 
@@ -58,37 +60,46 @@ def build_plan(
     outline: Outline,
     graph: RegionGraph,
     facts: Mapping[str, KernelFacts],
-    packings: Mapping[int, Mapping[int, Packing]],
+    packed: Mapping[str, Mapping[int, PackedLoad]],
 ) -> Plan:
-    """The plan of a graph.  `facts` are by region key; `packings` by step, then by argument of the step."""
-    layouts = list(dict.fromkeys(packing for each in packings.values() for packing in each.values()))
+    """The plan of a graph.  `facts` are by region key; so are the loads that a kernel wants packed, by argument."""
     arena = _Arena(graph)
+    layouts: list[Packing] = []
     steps: list[PlanStep] = []
     for number, step in enumerate(graph.steps):
         if isinstance(step, OpaqueStep):
             attributes = tuple(sorted(step.attributes.items()))
             steps.append(LibraryStep(step.op, step.arguments, step.outputs, attributes, step.sources))
             continue
-        steps.append(_kernel_step(step, number, facts[step.key], packings.get(number, {}), layouts, arena))
+        wanted = {
+            position: packing_of(step.region, load, arena.storage[step.arguments[position]], step.symbols)
+            for position, load in packed.get(step.key, {}).items()
+        }
+        layouts += [packing for packing in wanted.values() if packing not in layouts]
+        steps.append(_kernel_step(step, number, facts[step.key], wanted, layouts, arena))
     values = tuple(
         PlanValue(v.dtype, v.shape, v.strides, v.elements, arena.storage[v.number]) for v in graph.values
     )
+    conditions = tuple(Condition(r.least, r.message, r.unless, r.source) for r in graph.requirements)
     for number, value in enumerate(graph.outputs):
         if graph.values[value].kind != "output" or graph.values[value].position != number:
             raise CompileError(f"output {number} has no memory of its own")
     memory = [graph.values[memory_of(graph.values, number)] for number in graph.outputs]
+    constants = [value.position for value in graph.values if value.kind == "constant"]
     samples = [{**sample, THREADS.name: 2} for sample in sample_dims(outline.symbols, outline.hint)]
     return Plan(
         outline.name,
         outline.symbols,
         outline.inputs,
         outline.outputs,
-        tuple(v.position for n in graph.inputs if (v := graph.values[n]).kind == "constant"),
+        tuple(position for position in constants if position >= 0),
         tuple((number, v.position) for number, v in enumerate(memory) if v.kind in ("input", "constant")),
         values,
         tuple(layouts),
         plan_arena(arena.blocks, samples),
         tuple(steps),
+        conditions,
+        tuple(arena.data),
     )
 
 
@@ -111,6 +122,7 @@ def _kernel_step(
         packed,
         tuple(step.symbols[name] for name in facts.symbols),
         arena.workspace(workspace.substitute(step.symbols), number),
+        step.error if isinstance(step, CheckStep) else "",
         step.message if isinstance(step, CheckStep) else "",
         step.sources,
     )
@@ -121,6 +133,7 @@ class _Arena:
 
     def __init__(self, graph: RegionGraph) -> None:
         self.blocks: list[Block] = []
+        self.data: list[bytes] = []
         self.storage: dict[int, Storage] = {}
         roots = [memory_of(graph.values, value.number) for value in graph.values]
         kept = {roots[value.number]: value.position for value in graph.values if value.kind == "output"}
@@ -134,6 +147,9 @@ class _Arena:
     def _root_storage(
         self, value: RegionValue, kept: Mapping[int, int], lives: Mapping[int, tuple[int, int]]
     ) -> Storage:
+        if value.data is not None:
+            self.data.append(value.data)
+            return Storage("data", len(self.data) - 1)
         if value.kind in ("input", "constant"):
             return Storage("input", value.position)
         if value.number in kept:

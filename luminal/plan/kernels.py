@@ -34,7 +34,9 @@ def memory_view(address: int, elements: int, dtype: DType) -> Array:
     size = elements * dtype.size_bytes
     if size == 0:
         return np.empty(0, dtype.numpy)
-    return np.frombuffer((ctypes.c_uint8 * size).from_address(address), np.uint8).view(dtype.numpy)
+    return np.frombuffer(memoryview((ctypes.c_uint8 * size).from_address(address)), np.uint8).view(
+        dtype.numpy
+    )
 
 
 class InterpretedKernel:

@@ -29,7 +29,7 @@ _NULL = Value("ptr", "null")
 @dataclass(frozen=True, slots=True)
 class FrameLayout:
     """Slots of a frame. First what changes from call to call: inputs that are no constants, outputs, sizes, arena, pool
-    and threads, in this order; then constants and packings; then what the code fills in.
+    and threads, in this order; then constants, data and packings; then what the code fills in.
 
     `exposed` are values whose addresses library steps need; `sizes` the different tuples of kernel sizes.
     """
@@ -38,6 +38,7 @@ class FrameLayout:
     outputs: int
     dims: int
     arena: int
+    data: int
     packed: int
     exposed: dict[int, int]
     arguments: dict[int, int]
@@ -61,7 +62,8 @@ class FrameLayout:
         arena = dims + len(plan.symbols)
         inputs = {position: slot for slot, position in enumerate(varying)}
         inputs.update({position: arena + 3 + rank for rank, position in enumerate(plan.constants)})
-        packed = arena + 3 + len(plan.constants)
+        data = arena + 3 + len(plan.constants)
+        packed = data + len(plan.data)
         slot = packed + len(plan.packings)
         exposed: dict[int, int] = {}
         arguments: dict[int, int] = {}
@@ -79,7 +81,7 @@ class FrameLayout:
                 sizes[step.dims] = slot
                 slot += len(step.dims)
         ordered = tuple(inputs[position] for position in range(len(plan.inputs)))
-        return FrameLayout(ordered, outputs, dims, arena, packed, exposed, arguments, sizes, slot)
+        return FrameLayout(ordered, outputs, dims, arena, data, packed, exposed, arguments, sizes, slot)
 
 
 class DimEmitter:
@@ -202,8 +204,10 @@ def _fill_tables(plan: Plan, layout: FrameLayout, function: Function) -> None:
         storage = plan.values[value].storage
         if storage.kind == "arena":
             return blocks[storage.number]
-        slot = layout.inputs[storage.number] if storage.kind == "input" else layout.outputs + storage.number
-        return _load(function, slot, "ptr")
+        if storage.kind == "input":
+            return _load(function, layout.inputs[storage.number], "ptr")
+        first = layout.data if storage.kind == "data" else layout.outputs
+        return _load(function, first + storage.number, "ptr")
 
     for value, slot in layout.exposed.items():
         _store(function, slot, address(value))

@@ -1,13 +1,13 @@
 """Parameters laid out for the kernels that read them: which layouts a schedule asks for, and how they are filled.
 
-    B[k, j] as j:32 k:1024 j:32     the 32 lanes of j next to each other, for every k; zeros beyond B's edge
+B[k, j] as j:32 k:1024 j:32     the 32 lanes of j next to each other, for every k; zeros beyond B's edge
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,12 +17,19 @@ from luminal.dialects.kernel.terms import Region, Term
 from luminal.dim import Dim
 from luminal.errors import ScheduleError
 from luminal.passes.nest import PlacedBuffer
-from luminal.plan.plan import Packing
+from luminal.plan.plan import Packing, Storage
 
 
-def packed_loads(region: Region, schedule: Schedule) -> dict[int, tuple[Buffer, Term]]:
+class PackedLoad(NamedTuple):
+    """A load of a constant that a kernel reads from a layout of its own."""
+
+    buffer: Buffer
+    load: Term
+
+
+def packed_loads(region: Region, schedule: Schedule) -> dict[int, PackedLoad]:
     """The arguments that a schedule wants packed: argument -> its layout and the load that says what goes where."""
-    found: dict[int, tuple[Buffer, Term]] = {}
+    found: dict[int, PackedLoad] = {}
     terms: list[Term] | None = None
     for stage in schedule.kept:
         for target in stage.targets:
@@ -34,12 +41,12 @@ def packed_loads(region: Region, schedule: Schedule) -> dict[int, tuple[Buffer, 
                 raise ScheduleError(f"%{target.term} is packed by the host, but is no load of a constant")
             if load.load.dynamic or load.load.guarded or load.load.argument in found:
                 raise ScheduleError(f"%{target.term} cannot be packed: it is guarded, or read in two ways")
-            found[load.load.argument] = (target.buffer, load)
+            found[load.load.argument] = PackedLoad(target.buffer, load)
     return found
 
 
-def packing_of(region: Region, buffer: Buffer, load: Term, given: int, symbols: Mapping[str, Dim]) -> Packing:
-    """The packing of input `given` for a load of a region whose symbols have these sizes in the graph.
+def packing_of(region: Region, wanted: PackedLoad, source: Storage, symbols: Mapping[str, Dim]) -> Packing:
+    """The packing of constant memory `source` for a load of a region whose symbols have these sizes in the graph.
 
     ScheduleError where a size is not a plain number.
     """
@@ -50,6 +57,7 @@ def packing_of(region: Region, buffer: Buffer, load: Term, given: int, symbols: 
             raise ScheduleError(f"a packed layout of size {value} is not constant")
         return constant
 
+    buffer, load = wanted
     digits: list[tuple[str, int, int, int]] = []
     for index, weight, size, _ in reversed(PlacedBuffer(buffer, None, load.dtype).layout(region)):
         digits.append((index, number(size), weight, number(load.load.address.stride(index)) * weight))
@@ -58,7 +66,7 @@ def packing_of(region: Region, buffer: Buffer, load: Term, given: int, symbols: 
     if missing:
         raise ScheduleError(f"the packed layout {buffer} lacks the indices {sorted(missing)}")
     sizes = tuple((index, number(region.extents[index])) for index in indices)
-    return Packing(given, load.dtype, tuple(digits), sizes, number(load.load.address.offset))
+    return Packing(source, load.dtype, tuple(digits), sizes, number(load.load.address.offset))
 
 
 def packed_elements(packing: Packing) -> int:

@@ -10,11 +10,13 @@ Steps between two library steps form a *segment*, which is one native call.
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Union
+from typing import Any
 
+from luminal.dialects.tensor_type import TensorType, tensor_type
 from luminal.dim import Dim, Symbol, parse_dim
 from luminal.dtype import DType, dtype_of
 from luminal.passes.memory_plan import ArenaPlan, Block
@@ -26,7 +28,7 @@ FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """Where a value lies: `kind` input, output, packed or arena, and its number among those."""
+    """Where a value lies: `kind` input, output, data (of the graph itself) or arena, and its number among those."""
 
     kind: str
     number: int
@@ -51,13 +53,13 @@ class PlanValue:
 
 @dataclass(frozen=True, slots=True)
 class Packing:
-    """A constant input laid out anew when it is bound.
+    """A constant input, or data of the graph, laid out anew when it is bound.
 
     `digits` are (index, extent, weight, stride of the source in elements) from the outermost on; `sizes` gives every
     index its size, beyond which the layout holds zeros.
     """
 
-    input: int
+    source: Storage
     dtype: DType
     digits: tuple[tuple[str, int, int, int], ...]
     sizes: tuple[tuple[str, int], ...]
@@ -65,15 +67,15 @@ class Packing:
 
     def __str__(self) -> str:
         digits = " ".join(f"{index}:{extent}" for index, extent, _, _ in self.digits)
-        return f"input {self.input} as {self.dtype} {digits}"
+        return f"{self.source} as {self.dtype} {digits}"
 
 
 @dataclass(frozen=True, slots=True)
 class KernelStep:
     """A native kernel: `arguments` number the values (or packings, see `packed`) that its references are, in order.
 
-    `dims` are the sizes of the kernel's symbols; `workspace` is a block of the arena or -1.  Where `check` is not
-    empty, the last argument is a bool, and where that is true the call fails with `check` as the message.
+    `dims` are the sizes of the kernel's symbols; `workspace` is a block of the arena or -1.  Where `check` is a kind of
+    error ("index", "division"), the last argument is a bool, and where that is true the call fails with `message`.
     """
 
     kernel: str
@@ -82,6 +84,7 @@ class KernelStep:
     dims: tuple[Dim, ...]
     workspace: int = -1
     check: str = ""
+    message: str = ""
     sources: tuple[str, ...] = ()
 
 
@@ -96,35 +99,39 @@ class LibraryStep:
     sources: tuple[str, ...] = ()
 
 
-PlanStep = Union[KernelStep, LibraryStep]
+PlanStep = KernelStep | LibraryStep
 
 
 @dataclass(frozen=True, slots=True)
-class Border:
-    """The type of an input or output of the graph."""
+class Condition:
+    """What the sizes of a call must obey: `least` >= 0, but where `unless` is 0; a ShapeError else."""
 
-    dtype: DType
-    shape: tuple[Dim, ...]
-
-    def __str__(self) -> str:
-        return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
+    least: Dim
+    message: str
+    unless: Dim | None = None
+    source: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What runs.  `constants` are positions of inputs that are bound once; `updates` are pairs (output, input) where
-    the output is the input's own memory."""
+    """What runs.
+
+    `constants` are positions of inputs that are bound once; `updates` are pairs (output, input) where the output is the
+    input's own memory; `data` are the graph's own constants.
+    """
 
     name: str
     symbols: tuple[Symbol, ...]
-    inputs: tuple[Border, ...]
-    outputs: tuple[Border, ...]
+    inputs: tuple[TensorType, ...]
+    outputs: tuple[TensorType, ...]
     constants: tuple[int, ...]
     updates: tuple[tuple[int, int], ...]
     values: tuple[PlanValue, ...]
     packings: tuple[Packing, ...]
     arena: ArenaPlan
     steps: tuple[PlanStep, ...]
+    conditions: tuple[Condition, ...] = ()
+    data: tuple[bytes, ...] = ()
 
     @property
     def segments(self) -> list[tuple[int, int]]:
@@ -153,15 +160,20 @@ class Plan:
 def _lines(plan: Plan) -> Iterator[str]:
     symbols = ", ".join(symbol.range_text() for symbol in plan.symbols)
     yield f"plan {plan.name} [{symbols}]"
-    for number, border in enumerate(plan.inputs):
-        yield f"input {number}: {border}" + (" constant" if number in plan.constants else "")
+    for number, type_ in enumerate(plan.inputs):
+        yield f"input {number}: {type_}" + (" constant" if number in plan.constants else "")
     for number, packing in enumerate(plan.packings):
         yield f"packed {number}: {packing}"
     updated = dict(plan.updates)
-    for number, border in enumerate(plan.outputs):
-        yield f"output {number}: {border}" + (f" in input {updated[number]}" if number in updated else "")
+    for number, type_ in enumerate(plan.outputs):
+        yield f"output {number}: {type_}" + (f" in input {updated[number]}" if number in updated else "")
     for number, value in enumerate(plan.values):
         yield f"%{number}: {value}"
+    for number, data in enumerate(plan.data):
+        yield f"data {number}: {len(data)} bytes"
+    for condition in plan.conditions:
+        unless = "" if condition.unless is None else f" unless {condition.unless} = 0"
+        yield f"require {condition.least} >= 0{unless}: {condition.message}"
     if plan.arena.blocks:
         yield str(plan.arena)
     for number, step in enumerate(plan.steps):
@@ -172,7 +184,9 @@ def _step_text(step: PlanStep) -> str:
     source = f"  // {', '.join(step.sources)}" if step.sources else ""
     if isinstance(step, LibraryStep):
         attributes = ", ".join(f"{key} = {value}" for key, value in step.attributes)
-        arguments, outputs = (", ".join(f"%{n}" for n in numbers) for numbers in (step.arguments, step.outputs))
+        arguments, outputs = (
+            ", ".join(f"%{n}" for n in numbers) for numbers in (step.arguments, step.outputs)
+        )
         return f"library {step.op}({arguments}) -> {outputs} {{{attributes}}}{source}"
     packed = dict(enumerate(step.packed))
     arguments = ", ".join(
@@ -180,7 +194,7 @@ def _step_text(step: PlanStep) -> str:
     )
     dims = f" [{', '.join(map(str, step.dims))}]" if step.dims else ""
     workspace = f" workspace b{step.workspace}" if step.workspace >= 0 else ""
-    check = f" or fail {step.check!r}" if step.check else ""
+    check = f" or {step.check} error {step.message!r}" if step.check else ""
     return f"kernel {step.kernel}({arguments}){dims}{workspace}{check}{source}"
 
 
@@ -201,8 +215,8 @@ class _Reader:
     def shape(self, texts: Sequence[str]) -> tuple[Dim, ...]:
         return tuple(map(self.dim, texts))
 
-    def border(self, data: Sequence[Any]) -> Border:
-        return Border(dtype_of(data[0]), self.shape(data[1]))
+    def type(self, data: Sequence[Any]) -> TensorType:
+        return tensor_type(self.shape(data[1]), data[0])
 
 
 def _texts(values: Sequence[Dim]) -> list[str]:
@@ -213,9 +227,9 @@ def _step_data(step: PlanStep) -> list[Any]:
     if isinstance(step, LibraryStep):
         attributes = [[key, _attribute_data(value)] for key, value in step.attributes]
         return ["library", step.op, step.arguments, step.outputs, attributes, step.sources]
-    return [
-        "kernel", step.kernel, step.arguments, step.packed, _texts(step.dims), step.workspace, step.check, step.sources
-    ]  # fmt: skip
+    dims = _texts(step.dims)
+    check = [step.check, step.message]
+    return ["kernel", step.kernel, step.arguments, step.packed, dims, step.workspace, check, step.sources]
 
 
 def _attribute_data(value: object) -> Any:
@@ -245,7 +259,14 @@ def _read_step(reader: _Reader, data: Sequence[Any]) -> PlanStep:
         return LibraryStep(op, tuple(arguments), tuple(outputs), read, tuple(sources))
     _, kernel, arguments, packed, dims, workspace, check, sources = data
     return KernelStep(
-        kernel, tuple(arguments), tuple(packed), reader.shape(dims), workspace, check, tuple(sources)
+        kernel,
+        tuple(arguments),
+        tuple(packed),
+        reader.shape(dims),
+        workspace,
+        check[0],
+        check[1],
+        tuple(sources),
     )
 
 
@@ -255,19 +276,33 @@ def plan_to_json(plan: Plan) -> str:
         "format": FORMAT,
         "name": plan.name,
         "symbols": [[s.name, s.minimum, s.maximum] for s in plan.symbols],
-        "inputs": [[b.dtype.name, _texts(b.shape)] for b in plan.inputs],
-        "outputs": [[b.dtype.name, _texts(b.shape)] for b in plan.outputs],
+        "inputs": [[t.dtype.name, _texts(t.shape)] for t in plan.inputs],
+        "outputs": [[t.dtype.name, _texts(t.shape)] for t in plan.outputs],
         "constants": plan.constants,
         "updates": plan.updates,
         "values": [
-            [v.dtype.name, _texts(v.shape), _texts(v.strides), str(v.elements), v.storage.kind, v.storage.number]
+            [
+                v.dtype.name,
+                _texts(v.shape),
+                _texts(v.strides),
+                str(v.elements),
+                v.storage.kind,
+                v.storage.number,
+            ]
             for v in plan.values
         ],
-        "packings": [[p.input, p.dtype.name, p.digits, p.sizes, p.offset] for p in plan.packings],
+        "packings": [
+            [p.source.kind, p.source.number, p.dtype.name, p.digits, p.sizes, p.offset] for p in plan.packings
+        ],
         "blocks": [[str(b.size), b.first, b.last] for b in plan.arena.blocks],
         "below": plan.arena.below,
         "order": plan.arena.order,
         "steps": [_step_data(step) for step in plan.steps],
+        "conditions": [
+            [str(c.least), c.message, None if c.unless is None else str(c.unless), c.source]
+            for c in plan.conditions
+        ],
+        "data": [base64.b64encode(data).decode() for data in plan.data],
     }
     return json.dumps(data, separators=(",", ":"))
 
@@ -282,8 +317,8 @@ def plan_from_json(text: str) -> Plan:
     return Plan(
         data["name"],
         symbols,
-        tuple(map(reader.border, data["inputs"])),
-        tuple(map(reader.border, data["outputs"])),
+        tuple(map(reader.type, data["inputs"])),
+        tuple(map(reader.type, data["outputs"])),
         tuple(data["constants"]),
         tuple((output, given) for output, given in data["updates"]),
         tuple(
@@ -291,13 +326,22 @@ def plan_from_json(text: str) -> Plan:
             for d, s, t, e, kind, number in data["values"]
         ),
         tuple(
-            Packing(given, dtype_of(d), tuple(map(tuple, digits)), tuple(map(tuple, sizes)), offset)
-            for given, d, digits, sizes, offset in data["packings"]
+            Packing(Storage(kind, given), dtype_of(d), _tuples(digits), _tuples(sizes), offset)
+            for kind, given, d, digits, sizes, offset in data["packings"]
         ),
         ArenaPlan(
             tuple(Block(reader.dim(size), first, last) for size, first, last in data["blocks"]),
-            tuple(map(tuple, data["below"])),
+            _tuples(data["below"]),
             tuple(data["order"]),
         ),
         tuple(_read_step(reader, step) for step in data["steps"]),
+        tuple(
+            Condition(reader.dim(least), message, None if unless is None else reader.dim(unless), source)
+            for least, message, unless, source in data["conditions"]
+        ),
+        tuple(map(base64.b64decode, data["data"])),
     )
+
+
+def _tuples(rows: Sequence[Sequence[Any]]) -> tuple[Any, ...]:
+    return tuple(map(tuple, rows))

@@ -1,0 +1,317 @@
+"""A plan that runs: frames, native segments, library steps, constants bound, and errors with the user's lines."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from luminal.dialects.bind import bind_inputs
+from luminal.dialects.tensor_type import TensorType
+from luminal.errors import (
+    CompileError,
+    DataSizeError,
+    DivisionByZeroError,
+    IndexOutOfRangeError,
+    LuminalError,
+    ShapeError,
+    UnsetDimError,
+    UnsetInputError,
+)
+from luminal.options import thread_count
+from luminal.plan.constants import Constant, Epoch, packed_array
+from luminal.plan.frames import Frame
+from luminal.plan.kernels import InterpretedKernel, Kernel, memory_view
+from luminal.plan.library import run_library
+from luminal.plan.native_entry import CHECK_FAILED, FrameLayout, segment_names, unpack_status
+from luminal.plan.plan import KernelStep, LibraryStep, Plan, Storage
+from luminal.runtimes.memory import allocate
+from luminal.stats import Stats, note_arena
+
+Array = NDArray[Any]
+_SEGMENT = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
+_ARENA = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)
+_CHECKS: dict[str, type[LuminalError]] = {"index": IndexOutOfRangeError, "division": DivisionByZeroError}
+
+_REMEMBERED = 4096
+"""Sizes whose arena is remembered, so that they need no checks again."""
+
+
+class Bound:
+    """Constants of a plan that are laid out: what goes into every frame's slots, and the memory behind it."""
+
+    def __init__(
+        self, constants: tuple[Constant, ...], slots: list[int], kept: list[Array], epoch: int
+    ) -> None:
+        self.constants, self.slots, self.kept, self.epoch = constants, slots, kept, epoch
+
+
+class PlanExecutable:
+    """A compiled graph. May be called from several threads at once; each running call has an arena of its own.
+
+    `entry` gives the addresses of the functions that `native_entry.entry_text` writes, and `kernels` those of
+    `plan.kernels`, by name. `pool` gives the handle of a thread pool for a number of threads.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        entry: Mapping[str, int],
+        kernels: Mapping[str, Kernel],
+        pool: Callable[[int], int],
+        stats: Stats,
+        threads: Callable[[], int] = thread_count,
+        keep_alive: object = None,
+    ) -> None:
+        self.plan, self.kernels, self._pool, self._threads = plan, dict(kernels), pool, threads
+        self.layout = FrameLayout.of(plan)
+        self._stats = stats
+        self._keep_alive = keep_alive
+        self.dim_names = tuple(symbol.name for symbol in plan.symbols)
+        constants = set(plan.constants)
+        self.call_inputs = tuple(n for n in range(len(plan.inputs)) if n not in constants)
+        """Positions of the inputs that every call gives, in the order of `run_pointers`."""
+        self._table = (ctypes.c_int64 * max(1, len(plan.kernels)))(
+            *(kernels[k].address for k in plan.kernels)
+        )
+        self._table_address = ctypes.addressof(self._table)
+        self._arena_bytes = _ARENA(entry["arena_bytes"])
+        self._segments = self._native_segments(entry)
+        self._start = _SEGMENT(entry["start"])
+        self._sizes: dict[tuple[tuple[int, ...], int], int] = {}
+        self._frames: list[Frame] = []
+        self._bound: Bound | None = None if plan.constants else self._bind(())
+
+    def _native_segments(self, entry: Mapping[str, int]) -> list[tuple[Any, int]]:
+        """What follows `start`: (function, -1) for native segments, (None, step) for library steps."""
+        found: list[tuple[Any, int]] = []
+        for name, (first, _) in zip(segment_names(self.plan), self.plan.segments, strict=True):
+            if not self.plan.is_native(first):
+                found.append((None, first))
+            elif name != "start":
+                found.append((_SEGMENT(entry[name]), -1))
+        return found
+
+    # ---- facts
+
+    @property
+    def input_types(self) -> tuple[TensorType, ...]:
+        return self.plan.inputs
+
+    @property
+    def output_types(self) -> tuple[TensorType, ...]:
+        return self.plan.outputs
+
+    @property
+    def updates(self) -> tuple[tuple[int, int], ...]:
+        """Pairs (output, input): the output is written into the input's memory."""
+        return self.plan.updates
+
+    @property
+    def stats(self) -> dict[str, Any]:
+        return self._stats.as_dict()
+
+    # ---- constants
+
+    def bind_constants(self, constants: Mapping[int, Constant]) -> None:
+        """Take in the constant inputs, by position, and lay out those that kernels read packed.
+
+        Their memory must stay where it is, and unchanged, until they are bound again.
+        """
+        missing = [position for position in self.plan.constants if position not in constants]
+        if missing:
+            raise UnsetInputError(f"constant inputs {missing} have no data")
+        self._bound = self._bind(tuple(constants[position] for position in self.plan.constants))
+
+    def _bind(self, constants: tuple[Constant, ...]) -> Bound:
+        """UnsetInputError where constants are wanted that were never bound."""
+        plan = self.plan
+        epoch = Epoch.current
+        data = [np.frombuffer(data, np.uint8) for data in plan.data]
+        own = [allocate((array.size,), array.dtype) for array in data]
+        for target, source in zip(own, data, strict=True):
+            target[...] = source
+        by_position = dict(zip(plan.constants, constants, strict=True))
+        packed: list[Array] = []
+        for packing in plan.packings:
+            source, constant = self._source(packing.source, by_position, own)
+            packed.append(packed_array(constant, source, packing))
+        slots = [constant.address for constant in constants]
+        slots += [array.ctypes.data for array in (*own, *packed)]
+        self._stats.packed_bytes = sum(array.nbytes for array in packed)
+        return Bound(constants, slots, [*own, *packed], epoch)
+
+    def _source(
+        self, storage: Storage, constants: Mapping[int, Constant], own: Sequence[Array]
+    ) -> tuple[Array, Constant]:
+        """The flat memory of a constant, as unsigned numbers of its element's size."""
+        if storage.kind == "data":
+            array = own[storage.number]
+            value = next(value for value in self.plan.values if value.storage == storage)
+            return array.view(value.dtype.bit_carrier), Constant(array.ctypes.data)
+        type_, constant = self.plan.inputs[storage.number], constants[storage.number]
+        view = memory_view(constant.address, type_.elements.evaluate({}), type_.dtype)
+        return view.view(type_.dtype.bit_carrier), constant
+
+    def _current(self) -> Bound:
+        bound = self._bound
+        if bound is None:
+            raise UnsetInputError(f"constant inputs {list(self.plan.constants)} were never bound")
+        if bound.epoch != Epoch.current:
+            bound = self._bound = self._bind(bound.constants)
+        return bound
+
+    # ---- calls
+
+    def run_pointers(self, inputs: Sequence[int], dims: Sequence[int], outputs: Sequence[int]) -> None:
+        """Run on memory that the caller owns.
+
+        `inputs` are the addresses of `call_inputs`, `dims` the values of `dim_names` and `outputs` the address of every
+        output; that of an update is not looked at. All memory is row-major.
+
+        Raises DimRangeError, ShapeError, IndexOutOfRangeError and DivisionByZeroError before anything is written that
+        was there before the call.
+        """
+        threads = self._threads()
+        key = (tuple(dims), threads)
+        arena = self._sizes.get(key)
+        bound = self._current()
+        frame = self._frames.pop() if self._frames else Frame(self.layout)
+        try:
+            if frame.bound is not bound:
+                first = self.layout.threads + 1
+                frame.slots[first : first + len(bound.slots)] = bound.slots
+                frame.bound = bound
+            if arena is None:
+                arena = self._arena_for(frame, key)
+            frame.take_arena(arena)
+            frame.fill(inputs, outputs, key[0], self._pool(threads), threads)
+            status = self._start(frame.address, self._table_address)
+            if status:
+                self._fail(status, key[0])
+            for function, step in self._segments:
+                if function is None:
+                    self._run_library(step, frame, key[0])
+                    continue
+                status = function(frame.address, self._table_address)
+                if status:
+                    self._fail(status, key[0])
+        finally:
+            frame.drop_arena()
+            self._frames.append(frame)
+
+    def run(self, inputs: Sequence[Array], dims: Mapping[str, int] | None = None) -> list[Array]:
+        """Run on arrays; constants are bound anew where they are other arrays than before.
+
+        An update is written into its input's array and is that array. Errors as `bind_inputs` and `run_pointers`.
+        """
+        names = set(self.dim_names)
+        values = bind_inputs(self.plan.inputs, inputs, {n: v for n, v in (dims or {}).items() if n in names})
+        unset = [name for name in self.dim_names if name not in values]
+        if unset:
+            raise UnsetDimError(f"dims {', '.join(unset)} have no value, and no input's shape says it")
+        arrays = [np.ascontiguousarray(array) for array in inputs]
+        self._bind_arrays(arrays)
+        updated = dict(self.plan.updates)
+        outputs: list[Array] = []
+        for number, type_ in enumerate(self.plan.outputs):
+            if number in updated:
+                outputs.append(arrays[updated[number]])
+                continue
+            shape = tuple(size.evaluate(values) for size in type_.shape)
+            outputs.append(allocate(shape, type_.dtype.numpy))
+        for number, position in updated.items():
+            if not inputs[position].flags.writeable:
+                raise DataSizeError(f"input {position} is updated by output {number}, but is read-only")
+        self.run_pointers(
+            [arrays[position].ctypes.data for position in self.call_inputs],
+            [values[name] for name in self.dim_names],
+            [array.ctypes.data for array in outputs],
+        )
+        for number, position in updated.items():
+            if arrays[position] is not inputs[position]:
+                np.copyto(inputs[position], arrays[position])
+                outputs[number] = inputs[position]
+        return outputs
+
+    def _bind_arrays(self, arrays: list[Array]) -> None:
+        if not self.plan.constants:
+            return
+        bound = self._bound
+        given = [arrays[position] for position in self.plan.constants]
+        addresses = [array.ctypes.data for array in given]
+        # what is bound is kept alive, so an equal address is the same memory
+        if bound is not None and addresses == [constant.address for constant in bound.constants]:
+            return
+        found = zip(self.plan.constants, addresses, given, strict=True)
+        self.bind_constants({position: Constant(address, array) for position, address, array in found})
+
+    def _arena_for(self, frame: Frame, key: tuple[tuple[int, ...], int]) -> int:
+        """Bytes of the arena for sizes that are new: they are checked first."""
+        dims, threads = key
+        if len(dims) != len(self.dim_names):
+            raise UnsetDimError(f"the graph has dims {self.dim_names}; values given are {dims}")
+        for symbol, value in zip(self.plan.symbols, dims, strict=True):
+            symbol.check(value)
+        values = dict(zip(self.dim_names, dims, strict=True))
+        for condition in self.plan.conditions:
+            excused = condition.unless is not None and condition.unless.evaluate(values) == 0
+            if not excused and condition.least.evaluate(values) < 0:
+                where = f" ({condition.source})" if condition.source else ""
+                raise ShapeError(f"{condition.message}{where}, with {_dims_text(values)}")
+        slots = self.layout
+        frame.slots[slots.dims : slots.dims + len(dims)] = list(dims)
+        frame.slots[slots.threads] = threads
+        size = self._arena_bytes(frame.address)
+        if len(self._sizes) >= _REMEMBERED:
+            self._sizes.clear()
+        self._sizes[key] = size
+        note_arena(self._stats, size)
+        return size
+
+    def _run_library(self, number: int, frame: Frame, dims: tuple[int, ...]) -> None:
+        step = self.plan.steps[number]
+        assert isinstance(step, LibraryStep)
+        values = dict(zip(self.dim_names, dims, strict=True))
+
+        def view(value: int) -> Array:
+            fact = self.plan.values[value]
+            flat = memory_view(
+                frame.slots[self.layout.exposed[value]], fact.elements.evaluate(values), fact.dtype
+            )
+            shape = tuple(size.evaluate(values) for size in fact.shape)
+            strides = tuple(stride.evaluate(values) * fact.dtype.size_bytes for stride in fact.strides)
+            return np.lib.stride_tricks.as_strided(flat, shape, strides)
+
+        try:
+            operands, outputs = ([view(value) for value in side] for side in (step.arguments, step.outputs))
+            run_library(step.op, dict(step.attributes), operands, outputs, values)
+        except LuminalError as error:
+            raise type(error)(_with_sources(str(error), step.sources)) from error
+
+    def _fail(self, status: int, dims: tuple[int, ...]) -> None:
+        """Raise what a nonzero status says."""
+        number, code = unpack_status(status)
+        step = self.plan.steps[number]
+        assert isinstance(step, KernelStep)
+        if code == CHECK_FAILED:
+            raise _CHECKS[step.check](_with_sources(step.message, step.sources))
+        kernel = self.kernels[step.kernel]
+        if isinstance(kernel, InterpretedKernel) and kernel.error is not None:
+            error, kernel.error = kernel.error, None
+            raise error
+        values = _dims_text(dict(zip(self.dim_names, dims, strict=True)))
+        raise CompileError(
+            _with_sources(f"kernel {step.kernel} failed with status {code}, with {values}", step.sources)
+        )
+
+
+def _with_sources(message: str, sources: Sequence[str]) -> str:
+    return f"{message} ({', '.join(sources)})" if sources else message
+
+
+def _dims_text(values: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} = {value}" for name, value in values.items()) or "no dims"
