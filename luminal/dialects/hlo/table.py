@@ -101,9 +101,13 @@ Infer = Callable[..., "TensorType | Sequence[TensorType]"]
 
 @dataclass(frozen=True)
 class Row:
-    """One op of the table. `elementwise`: operands broadcast and `decompose` sees them at the result's shape. `wide`:
-    f16 and bf16 operands reach `decompose` and `interpret` as f32, and float results are rounded once to the narrow
-    dtype at the end, as the fused kernels of PyTorch do."""
+    """One op of the table.
+
+    `elementwise`: operands broadcast, and `decompose` sees them at the result's shape. `wide`: f16 and bf16 operands
+    reach `decompose` and `interpret` as f32, and float results are rounded once to the narrow dtype at the end, as
+    PyTorch's fused kernels do. `creates`: `decompose` takes the `Emitter` before its operands, of which there may be
+    none.
+    """
 
     name: str
     operands: tuple[OperandSpec, ...]
@@ -113,6 +117,7 @@ class Row:
     interpret: Callable[..., Any]
     elementwise: bool
     wide: bool
+    creates: bool
 
     @cached_property
     def attribute_names(self) -> frozenset[str]:
@@ -200,6 +205,7 @@ def define(
     *,
     elementwise: bool = False,
     wide: bool = False,
+    creates: bool = False,
 ) -> None:
     """Add a row to the table and make its operation class, `hlo.<name>`, or `<name>` where that names a dialect.
 
@@ -212,7 +218,7 @@ def define(
         OperandSpec(word.rstrip("?*"), word[-1] if word[-1] in "?*" else "") for word in operand_text.split()
     )
     attributes = tuple(_parse_attribute(word) for word in attribute_text.split())
-    row = Row(name, operands, attributes, infer, decompose, interpret, elementwise, wide)
+    row = Row(name, operands, attributes, infer, decompose, interpret, elementwise, wide, creates)
     class_name = "".join(part.capitalize() for part in re.split(r"[_.]", name)) + "Op"
     full_name = name if "." in name else f"hlo.{name}"
     members = {"name": full_name, "row": row, "attribute_names": row.attribute_names, "__module__": __name__}
