@@ -51,13 +51,15 @@ from luminal.passes.nest import MemoryLoop, OpenStage, PlacedBuffer, PlacedFacto
 Values = list[SSAValue]
 
 
-def place(region: Region, schedule: Schedule, name: str, licences: Sequence[str] = ()) -> FunctionOp:
-    """The placed function of a region under a schedule.
+def place(
+    region: Region, schedule: Schedule, name: str, licences: Sequence[str] = (), cost: int | None = None
+) -> FunctionOp:
+    """The placed function of a region under a schedule; `cost` is its nanoseconds for an iteration of its grid.
 
     Its references are the region's arguments, then its outputs.  Raises ScheduleError where the schedule is not legal
     for the region.
     """
-    return _Placer(region, schedule).function(name, licences)
+    return _Placer(region, schedule).function(name, licences, cost)
 
 
 class _Placer:
@@ -108,12 +110,12 @@ class _Placer:
         factors = self._open_stage(Stage((), loop.factors, loop.at))
         return MemoryLoop(loop, factors, inits, body)
 
-    def function(self, name: str, licences: Sequence[str]) -> FunctionOp:
+    def function(self, name: str, licences: Sequence[str], cost: int | None) -> FunctionOp:
         for stage in self.schedule.roots:
             self._emit_stage(self._open_stage(stage))
         self.body.add_op(YieldOp.of([]))
         symbols = {symbol.name: symbol for dim in self.region.dims() for symbol in dim.symbols()}
-        return FunctionOp.build_function(name, [symbols[key] for key in sorted(symbols)], licences, self.body)
+        return FunctionOp.build_function(name, [symbols[key] for key in sorted(symbols)], licences, self.body, cost)
 
     # ---- scopes
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from luminal.dialects.kernel.schedule import Buffer, Factor, Schedule, Stage, Target
 from luminal.dialects.kernel.terms import Region, Term
 from luminal.search.machine import Machine
-from luminal.search.roofline import Estimate, contraction_seconds, row_seconds
+from luminal.search.roofline import STRIDED_SECONDS, Estimate, contraction_seconds, row_seconds
 from luminal.search.shapes import (
     Contraction,
     Shapes,
@@ -346,9 +346,7 @@ class Generator:
         fill += [Factor(lane, None)]
         if contiguous is not None and self._fits(contiguous, lanes):
             fill += [Factor(i, None) for i in contraction.sums]
-            fill += [Factor(lane, width, "tile"), Factor(contiguous, lanes, "lane")] if width <= 16 else [
-                Factor(lane, width // 16), Factor(lane, 16, "tile"), Factor(contiguous, lanes, "lane")
-            ]
+            fill += [Factor(lane, width), Factor(contiguous, lanes, "lane")]
         else:
             own = [i for i in _own_sums(right, view.stops) if i not in contraction.sums]
             fill += [Factor(i, None) for i in (*contraction.sums, *own)]
@@ -396,6 +394,7 @@ class Generator:
         last_batch = shared[len(batch) - 1].name if batch else None
         bound = frozenset(batch)
         saved = dict(self.shapes.sizes)
+        self.shapes.sizes.update(dict.fromkeys(batch, 1))
         if row is not None:
             self.shapes.sizes[row] = block
         try:
@@ -418,11 +417,22 @@ class Generator:
         found: list[Candidate] = []
         for nest, *choice in itertools.product(finals, *(options[:4] for options in stages)):
             core = nest.estimate.core_seconds + sum(option[0].estimate.core_seconds for option in choice)
+            core += self._crossing(root, nest, choice) * block
             factors, grid = self._parallel((*shared, *nest.factors), StageView((root,), [*batch, *([row] if row else [])], strides, frozenset(), None, stops, ""))
             kept = tuple(stage for option in choice for stage in (*option[0].kept, option[1])) + nest.kept
             schedule = Schedule((Stage((Target(output=0),), factors),), kept)
             found.append(Candidate(schedule, Estimate(core * repeats, grid), "merged"))
         return found
+
+    def _crossing(self, root: Term, final: Nest, choice: list[tuple[Nest, Stage]]) -> float:
+        """Seconds for each row of reading buffers along another index than they were written along."""
+        lanes = {term: _lane(nest) for term, (nest, _) in zip(self.region.inner, choice, strict=True)}
+        total = 0.0
+        for consumer, lane in [*lanes.items(), (root, _lane(final))]:
+            for term in below((consumer,), frozenset(self.region.inner)):
+                if term in lanes and term is not consumer and lane in term.free and lanes[term] != lane:
+                    total += STRIDED_SECONDS * self.shapes.volume(set(term.free)) / max(self.shapes.sizes.values())
+        return total
 
     def _stage_options(
         self, view: StageView, term: Term, own: list[str], row: str | None, block: int, at: str | None, last_batch: str | None
@@ -430,7 +440,7 @@ class Generator:
         nests = self._block_row(self._nests(view), row, block)
         options: list[tuple[Nest, Stage]] = []
         for nest in sorted(nests, key=lambda nest: nest.estimate.core_seconds)[:6]:
-            lane = next((f.index for f in nest.factors if f.role == "lane"), None)
+            lane = _lane(nest)
             digits = [(i, block if i == row else None) for i in own if i != lane]
             if lane is not None:
                 digits.append((lane, block if lane == row else None))
@@ -471,6 +481,10 @@ def _filled(factor: Factor, index: str, extent: int) -> Factor:
     if factor.index != index or factor.extent is not None:
         return factor
     return Factor(index, extent, factor.role, factor.name, factor.masked)
+
+
+def _lane(nest: Nest) -> str | None:
+    return next((factor.index for factor in nest.factors if factor.role == "lane"), None)
 
 
 def _own_sums(term: Term, stops: frozenset[Term]) -> list[str]:
