@@ -84,6 +84,28 @@ class _Emitter:
         self.offsets: dict[SSAValue, Dim] = {}
         self.shared, self.private = as_dim(0), as_dim(0)
         self._lay_out(function)
+        self.aliases = self._alias_metadata(function)
+
+    def _alias_metadata(self, function: FunctionOp) -> dict[SSAValue, str]:
+        """For each reference, what an access to it says: its own alias class, and that it is none of the
+        others."""
+        allocated = [op.reference for op in function.walk() if isinstance(op, AllocateOp)]
+        classes: dict[object, str] = {}
+        owner: dict[SSAValue, str] = {}
+        domain = self.module.node('!{!"references"}')
+        for number, reference in enumerate([*function.body.block.args, *allocated]):
+            alias = reference_of(reference).alias
+            key: object = alias if alias >= 0 else ("own", number)
+            if key not in classes:
+                classes[key] = self.module.node(f'!{{!"class {len(classes)}", {domain}}}')
+            owner[reference] = classes[key]
+        texts: dict[SSAValue, str] = {}
+        for reference, own in owner.items():
+            others = ", ".join(other for other in classes.values() if other != own)
+            if others:
+                lists = self.module.node(f"!{{{own}}}"), self.module.node(f"!{{{others}}}")
+                texts[reference] = f", !alias.scope {lists[0]}, !noalias {lists[1]}"
+        return texts
 
     def _lay_out(self, function: FunctionOp) -> None:
         """Every buffer its own place; those of different parallel loops may share."""
@@ -113,6 +135,7 @@ class _Emitter:
     def _writer(self, f: Function, arguments: Value, sizes: Value) -> TileWriter:
         licences = {attribute.data for attribute in self.function.licences}
         writer = TileWriter(f, self.target, "contract" in licences, sizes, self.function.symbol_names)
+        writer.aliases = self.aliases
         writer.bind_arguments(self.function.body.block.args, arguments)
         return writer
 
@@ -128,9 +151,10 @@ class _Emitter:
             writer = self._writer(f, arguments, sizes)
             for reference, offset in self.offsets.items():
                 if isinstance(reference.owner, AllocateOp) and reference.owner.parent_op() is self.function:
-                    writer.references[reference] = f.offset(workspace, "i8", writer.size(offset))
-            mine = f.index("mul", f.convert("zext", worker, "i64"), writer.size(self.private))
-            writer.workspace = f.offset(workspace, "i8", f.index("add", writer.size(self.shared), mine))
+                    writer.bind_scratch(reference, workspace, offset)
+            with f.at(writer.scopes[0].place):
+                mine = f.index("mul", f.convert("zext", worker, "i64"), writer.size(self.private))
+                writer.workspace = f.offset(workspace, "i8", f.index("add", writer.size(self.shared), mine))
             LoopWriter(self, writer).grid(op, chunk, f.load("i64", f.offset(context, "i64", 3)))
             f.ret()
         return name
@@ -149,8 +173,7 @@ class LoopWriter:
         tiles.open.append(block)
         for op in block.ops:
             if isinstance(op, AllocateOp):
-                offset = tiles.size(self.emitter.offsets[op.reference])
-                tiles.references[op.reference] = self.f.offset(tiles.workspace, "i8", offset)
+                tiles.bind_scratch(op.reference, tiles.workspace, self.emitter.offsets[op.reference])
             elif isinstance(op, ForOp):
                 tiles.settle_before(op)
                 self.loop(op)

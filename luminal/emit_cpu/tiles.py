@@ -8,10 +8,7 @@ than it must be.
 
 from __future__ import annotations
 
-import contextlib
-import itertools
-from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 
 from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 
@@ -31,9 +28,10 @@ from luminal.dialects.kernel.placed import (
     reference_of,
     tile_of,
 )
-from luminal.dialects.kernel.placed_types import Address, Tile, TileAxis
-from luminal.dim import Call, Dim, as_dim
+from luminal.dialects.kernel.placed_types import Tile
+from luminal.dim import Dim, as_dim
 from luminal.dtype import DType
+from luminal.emit_cpu.addresses import AddressWriter, Point, lanes_in, points
 from luminal.emit_cpu.arithmetic import (
     apply_elementwise,
     combine,
@@ -45,7 +43,6 @@ from luminal.emit_cpu.jit import Target
 from luminal.emit_cpu.text import (
     Function,
     Index,
-    Lines,
     Value,
     bits_of,
     constant_bits,
@@ -56,145 +53,30 @@ from luminal.emit_cpu.text import (
     zero,
 )
 
-Point = Mapping[TileAxis, int]
 TRUE = Value("i1", "true")
 ZEROS = "luminal_zeros"
 SPARE_BYTES = 1024
 """the largest vector that the emitter makes: what a masked-off access reads or writes instead"""
 
 
-@dataclass
-class Scope:
-    """An open loop body (or the function): a place at its start, and what was written there."""
-
-    place: Lines
-    memo: dict[object, Index] = field(default_factory=dict[object, Index])
-
-
-def lanes_in(tile: Tile) -> int:
-    return tile.lane.extent if tile.lane else 0
-
-
-def points(axes: Sequence[TileAxis]) -> list[Point]:
-    """Coordinates of the plain axes, the last running fastest."""
-    plain = [axis for axis in axes if not axis.lane]
-    return [
-        dict(zip(plain, steps, strict=True)) for steps in itertools.product(*(range(a.extent) for a in plain))
-    ]
-
-
 def is_true(value: Value) -> bool:
     return value.text in ("true", "splat (i1 true)")
 
 
-class TileWriter:
+class TileWriter(AddressWriter):
     """Writes tiles into one LLVM function."""
 
     def __init__(
         self, f: Function, target: Target, contract: bool, sizes: Value, symbols: Sequence[str]
     ) -> None:
-        self.f, self.target, self.licensed = f, target, contract
-        self.sizes, self.symbols = sizes, list(symbols)
-        self.scopes = [Scope(f.place())]
-        self.variables: dict[SSAValue, tuple[Index, int]] = {}
+        super().__init__(f, sizes, symbols)
+        self.target, self.licensed = target, contract
         self.full: set[SSAValue] = set()
-        self.references: dict[SSAValue, Value] = {}
-        self.workspace = Value("ptr", "null")
         self.frames: dict[Block, dict[object, Value]] = {}
         self.pending: dict[Block, list[LoadOp]] = {}
         self.open: list[Block] = []
         self.spare: Value | None = None
         self.aliases: dict[SSAValue, str] = {}
-
-    def bind_arguments(self, references: Sequence[SSAValue], arguments: Value) -> None:
-        with self.f.at(self.scopes[0].place):
-            for position, reference in enumerate(references):
-                self.references[reference] = self.f.load("ptr", self.f.offset(arguments, "ptr", position))
-
-    @contextlib.contextmanager
-    def scope(self) -> Generator[None]:
-        """A loop body, or a path that runs only sometimes, which begins here."""
-        self.scopes.append(Scope(self.f.place()))
-        yield
-        self.scopes.pop()
-
-    # Sizes and affine expressions
-
-    def size(self, dim: Dim) -> Index:
-        """The value of a size; computed once, at the start of the function."""
-        if dim.constant is not None:
-            return dim.constant
-        memo = self.scopes[0].memo
-        if dim not in memo:
-            with self.f.at(self.scopes[0].place):
-                memo[dim] = self._evaluate(dim)
-        return memo[dim]
-
-    def _evaluate(self, dim: Dim) -> Index:
-        f, total = self.f, 0
-        for monomial, coefficient in dim.terms:
-            value: Index = coefficient
-            for atom in monomial:
-                value = f.index(
-                    "mul", value, self._call(atom) if isinstance(atom, Call) else self._symbol(atom.name)
-                )
-            total = f.index("add", total, value)
-        return total
-
-    def _symbol(self, name: str) -> Index:
-        memo = self.scopes[0].memo
-        if name not in memo:
-            memo[name] = self.f.load("i64", self.f.offset(self.sizes, "i64", self.symbols.index(name)))
-        return memo[name]
-
-    def _call(self, call: Call) -> Index:
-        f = self.f
-        values = [self.size(argument) for argument in call.arguments]
-        if call.kind in ("min", "max"):
-            result = values[0]
-            for value in values[1:]:
-                result = f.index("s" + call.kind, result, value)
-            return result
-        a, b = values
-        low, divisor = call.arguments[0].bounds()[0], call.arguments[1].bounds()[0]
-        if low is not None and low >= 0 and divisor is not None and divisor > 0:
-            return f.index("udiv" if call.kind == "//" else "urem", a, b)
-        # Python's floor: one less than the truncated quotient where a rest has the other sign than the
-        # divisor.
-        left, right = f.pair(a, b)
-        quotient, rest = f.op("sdiv", left, right), f.op("srem", left, right)
-        down = f.op("and", f.compare("icmp ne", rest, 0), f.compare("icmp slt", f.op("xor", rest, right), 0))
-        if call.kind == "//":
-            return f.op("sub", quotient, f.convert("zext", down, "i64"))
-        return f.op("add", rest, f.select(down, right, Value("i64", "0")))
-
-    def affine(self, variables: Sequence[SSAValue], strides: Sequence[Dim], offset: Dim) -> Index:
-        """offset + sum of variable * stride, written where the innermost variable is set."""
-        fixed, groups = self._split(variables, strides, offset)
-        total, depth, key = self.size(fixed), 0, ("affine", fixed)
-        for level, terms in groups:
-            depth, key = level, (key, *terms)
-            memo = self.scopes[depth].memo
-            if key not in memo:
-                with self.f.at(self.scopes[depth].place):
-                    for value, stride in terms:
-                        total = self.f.index("add", total, self.f.index("mul", value, self.size(stride)))
-                memo[key] = total
-            total = memo[key]
-        return total
-
-    def _split(
-        self, variables: Sequence[SSAValue], strides: Sequence[Dim], offset: Dim
-    ) -> tuple[Dim, list[tuple[int, tuple[tuple[Value, Dim], ...]]]]:
-        """Variables with known values join the offset; the others are grouped by the depth of their loop."""
-        groups: dict[int, list[tuple[Value, Dim]]] = {}
-        for variable, stride in zip(variables, strides, strict=True):
-            value, depth = self.variables[variable]
-            if isinstance(value, int):
-                offset = offset + stride * value
-            else:
-                groups.setdefault(depth, []).append((value, stride))
-        return offset, [(depth, tuple(groups[depth])) for depth in sorted(groups)]
 
     # Blocks
 
@@ -317,7 +199,7 @@ class TileWriter:
 
     def _index(self, op: IndexOp, point: Point) -> Value:
         address, tile = op.address.data, op.tile
-        base = self.affine(op.variables, address.strides, self._offset(address, tile.axes, point))
+        base = self.affine(op.variables, address.strides, self.offset(address, tile.axes, point))
         if not tile.lane:
             return self.f.operand(base, "i64")
         return self._spread_lanes(base, address.axis_strides[-1], tile.lane.extent)
@@ -329,16 +211,11 @@ class TileWriter:
             steps = lane_constants("i64", [lane * stride.constant for lane in range(lanes)])
         else:
             steps = f.op(
-                "mul", lane_constants("i64", range(lanes)), f.operand(self.size(stride), steps_type(lanes))
+                "mul",
+                lane_constants("i64", range(lanes)),
+                f.operand(self.size(stride), vector_of("i64", lanes)),
             )
         return f.op("add", f.operand(base, steps.type), steps)
-
-    def _offset(self, address: Address, axes: Sequence[TileAxis], point: Point) -> Dim:
-        offset = address.offset
-        for axis, stride in zip(axes, address.axis_strides, strict=True):
-            if not axis.lane and point[axis]:
-                offset = offset + stride * point[axis]
-        return offset
 
     def _guard(self, op: GuardOp, point: Point) -> Value:
         if any(variable in self.full for variable in op.variables) or guard_is_trivial(op):
@@ -426,49 +303,12 @@ class TileWriter:
 
     # Memory
 
-    def _pointer(
-        self, reference: SSAValue, variables: Sequence[SSAValue], address: Address, offset: Dim
-    ) -> Value:
-        """The address of one coordinate. Loops' strides join outermost first, symbolic offsets before the
-        innermost, the known offset last, where it is part of the instruction's addressing."""
-        f, element = self.f, memory_element(reference_of(reference).dtype)
-        offset, groups = self._split(variables, address.strides, offset)
-        known = offset.constant
-        if known is None:
-            known = next((coefficient for monomial, coefficient in offset.terms if not monomial), 0)
-        symbolic = self.size(offset - known)
-        pointer, key = self.references[reference], ("pointer", reference)
-        depth = 0
-        for number, (level, terms) in enumerate(groups):
-            if number == len(groups) - 1 and symbolic != 0:
-                key = (key, symbolic)
-                pointer = self._step(depth, key, pointer, element, [symbolic])
-            depth, key = level, (key, *terms)
-            memo = self.scopes[depth].memo
-            if key not in memo:
-                with f.at(self.scopes[depth].place):
-                    steps = [f.index("mul", value, self.size(stride)) for value, stride in terms]
-                pointer = self._step(depth, key, pointer, element, steps)
-            pointer = _as_value(memo[key])
-        if not groups and symbolic != 0:
-            pointer = self._step(0, (key, symbolic), pointer, element, [symbolic])
-        return f.offset(pointer, element, known)
-
-    def _step(self, depth: int, key: object, pointer: Value, element: str, steps: Sequence[Index]) -> Value:
-        memo = self.scopes[depth].memo
-        if key not in memo:
-            with self.f.at(self.scopes[depth].place):
-                for step in steps:
-                    pointer = self.f.offset(pointer, element, step)
-            memo[key] = pointer
-        return _as_value(memo[key])
-
     def _access(
         self, op: LoadOp | StoreOp, tile: Tile, point: Point
     ) -> tuple[Value | list[Value], Value | None]:
         """The pointer of a scalar or contiguous vector, or the pointers of its lanes; and the mask."""
         f, address, element = self.f, op.address.data, memory_element(tile.dtype)
-        pointer = self._pointer(op.reference, op.variables, address, self._offset(address, tile.axes, point))
+        pointer = self.pointer(op.reference, op.variables, address, self.offset(address, tile.axes, point))
         dynamic = self.value(op.dynamic, point) if op.dynamic is not None else None
         mask = self._mask(op.mask, point)
         if dynamic is not None and not lanes_of(dynamic.type):
@@ -500,22 +340,26 @@ class TileWriter:
     def load(self, op: LoadOp, point: Point) -> Value:
         tile, f = op.tile, self.f
         where, mask = self._access(op, tile, point)
-        element, lanes = memory_element(tile.dtype), lanes_in(tile)
+        element, lanes, extra = memory_element(tile.dtype), lanes_in(tile), self._alias(op)
         if isinstance(where, list):
             value = zero(vector_of(element, lanes))
             for lane, pointer in enumerate(where):
-                value = f.insert(value, self._load_one(element, pointer, self._lane_mask(mask, lane)), lane)
+                item = self._load_one(element, pointer, self._lane_mask(mask, lane), extra)
+                value = f.insert(value, item, lane)
         elif mask is not None and lanes_of(mask.type):
-            value = f.masked("load", mask, where, zero(vector_of(element, lanes)))
+            value = f.masked("load", mask, where, zero(vector_of(element, lanes)), extra=extra)
         else:
-            value = self._load_one(vector_of(element, lanes), where, mask)
+            value = self._load_one(vector_of(element, lanes), where, mask, extra)
         return f.compare("icmp ne", value, 0) if tile.dtype.is_bool else value
 
-    def _load_one(self, type_: str, pointer: Value, mask: Value | None) -> Value:
+    def _alias(self, op: LoadOp | StoreOp) -> str:
+        return self.aliases.get(op.reference, "")
+
+    def _load_one(self, type_: str, pointer: Value, mask: Value | None, extra: str) -> Value:
         """A load that reads zeros from elsewhere where a scalar mask is off."""
         if mask is not None:
             pointer = self.f.select(mask, pointer, self._zeros())
-        return self.f.load(type_, pointer)
+        return self.f.load(type_, pointer, extra=extra)
 
     def store(self, op: StoreOp) -> None:
         """All coordinates in order; the loads that wait at the same address come first, coordinate by
@@ -530,46 +374,41 @@ class TileWriter:
         self.pending[block] = [load for load in self.pending[block] if load not in same]
 
     def _store(self, op: StoreOp, point: Point) -> None:
-        tile, f = op.tile, self.f
-        dtype, lanes = tile.dtype, lanes_in(tile)
+        tile, f, extra = op.tile, self.f, self._alias(op)
+        lanes = lanes_in(tile)
         value = self.wide(op.value, point, lanes)
         where, mask = self._access(op, tile, point)
-        kind = op.combine.data
         if isinstance(where, list):
             for lane, pointer in enumerate(where):
-                self._store_one(kind, f.extract(value, lane), pointer, self._lane_mask(mask, lane), dtype)
-            return
-        if mask is None or not lanes_of(mask.type):
-            nontemporal = self._is_aligned(op, lanes) if op.nontemporal else False
-            self._store_one(kind, value, where, mask, dtype, nontemporal)
-            return
-        memory = zero(vector_of(memory_element(dtype), lanes))
-        if kind != "set":
-            old = f.masked("load", mask, where, memory)
-            value = combine(f, kind, self._from_memory(old, dtype), value, dtype)
-        f.masked("store", mask, where, self._to_memory(value, dtype))
+                self._store_one(op, f.extract(value, lane), pointer, self._lane_mask(mask, lane))
+        elif mask is None or not lanes_of(mask.type):
+            self._store_one(op, value, where, mask)
+        else:
+            old = zero(vector_of(memory_element(tile.dtype), lanes))
+            if op.combine.data != "set":
+                old = f.masked("load", mask, where, old, extra=extra)
+            f.masked("store", mask, where, self._joined(op, value, old), extra=extra)
 
-    def _store_one(
-        self,
-        kind: str,
-        value: Value,
-        pointer: Value,
-        mask: Value | None,
-        dtype: DType,
-        nontemporal: bool = False,
-    ) -> None:
-        f = self.f
+    def _store_one(self, op: StoreOp, value: Value, pointer: Value, mask: Value | None) -> None:
+        """A scalar or contiguous vector; where a scalar mask is off, it goes to spare memory."""
+        f, extra = self.f, self._alias(op)
         if mask is not None:
             pointer = f.select(mask, pointer, self._spare())
-        if kind != "set":
-            old = f.load(with_element(value.type, memory_element(dtype)), pointer)
-            value = combine(f, kind, self._from_memory(old, dtype), value, dtype)
-        stored = self._to_memory(value, dtype)
-        if nontemporal:
-            hint = f", !nontemporal {f.module.node('!{i32 1}')}"
-            f.store(stored, pointer, bits_of(stored.type) * max(lanes_of(stored.type), 1) // 8, hint)
-        else:
-            f.store(stored, pointer)
+        memory = with_element(value.type, memory_element(op.tile.dtype))
+        old = f.load(memory, pointer, extra=extra) if op.combine.data != "set" else zero(memory)
+        stored, align = self._joined(op, value, old), 0
+        if op.nontemporal and mask is None and self._is_aligned(op, lanes_of(memory)):
+            align = bits_of(memory) * lanes_of(memory) // 8
+            extra += f", !nontemporal {f.module.node('!{i32 1}')}"
+        f.store(stored, pointer, align, extra)
+
+    def _joined(self, op: StoreOp, value: Value, old: Value) -> Value:
+        """What a store writes, as it lies in memory, where `old` is there."""
+        f, dtype = self.f, op.tile.dtype
+        if op.combine.data != "set":
+            before = f.compare("icmp ne", old, 0) if dtype.is_bool else old
+            value = combine(f, op.combine.data, before, value, dtype)
+        return f.convert("zext", value, "i8") if dtype.is_bool else value
 
     def _is_aligned(self, op: StoreOp, lanes: int) -> bool:
         """Whether every vector that a store writes lies on its own size: outputs and scratch begin on 64
@@ -580,25 +419,10 @@ class TileWriter:
         whole = all((step * reference.dtype.size_bytes % size).constant == 0 for step in steps)
         return op.dynamic is None and lanes > 0 and size <= 64 and whole and reference.kind != "argument"
 
-    def _from_memory(self, value: Value, dtype: DType) -> Value:
-        return self.f.compare("icmp ne", value, 0) if dtype.is_bool else value
-
-    def _to_memory(self, value: Value, dtype: DType) -> Value:
-        return self.f.convert("zext", value, "i8") if dtype.is_bool else value
-
-
-def steps_type(lanes: int) -> str:
-    return vector_of("i64", lanes)
-
 
 def guard_is_trivial(op: GuardOp) -> bool:
     """Whether the trip count of the innermost loop already says what the guard says."""
     return not op.tile.axes and len(op.weights) > 0 and op.weights.data[-1].data == 1
-
-
-def _as_value(index: Index) -> Value:
-    assert isinstance(index, Value)
-    return index
 
 
 def _block(value: SSAValue) -> Block:
