@@ -12,7 +12,7 @@ from xdsl.dialects.builtin import Builtin
 from xdsl.parser import Parser
 
 from luminal.dialects.graph_op import LUMINAL
-from luminal.dialects.kernel.placed import Kernel
+from luminal.dialects.kernel.dialect import KERNEL
 from luminal.dialects.kernel.placed_interpreter import garbage, interpret_placed
 from luminal.dialects.kernel.schedule import Buffer, Factor, Schedule, Stage, Target, parse_schedule
 from luminal.dialects.kernel.terms import Region
@@ -144,7 +144,7 @@ def test_random_schedules_are_right_or_refused(name: str, seed: int) -> None:
 
 def test_placed_text_parses_back() -> None:
     context = Context()
-    for dialect in (Builtin, Kernel, LUMINAL):
+    for dialect in (Builtin, KERNEL, LUMINAL):
         context.load_dialect(dialect)
     for name, (region, dims) in CASES.items():
         schedule = Generator(region, Machine(4, 16), Shapes(region, dims)).candidates()[-1].schedule

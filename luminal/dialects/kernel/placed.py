@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from xdsl.dialects.builtin import ArrayAttr, IndexType, IntAttr, StringAttr, UnitAttr
-from xdsl.ir import Attribute, Block, Dialect, Operation, Region, SSAValue
+from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 from xdsl.irdl import (
     AttrSizedOperandSegments,
     IRDLOperation,
@@ -524,4 +524,3 @@ PLACED_OPERATIONS: tuple[type[Operation], ...] = (
 PLACED_ATTRIBUTES: tuple[type[Attribute], ...] = (
     TileType, ReferenceType, LoopAttribute, AddressAttribute, SizeAttribute,
 )  # fmt: skip
-Kernel = Dialect("kernel", list(PLACED_OPERATIONS), list(PLACED_ATTRIBUTES))
