@@ -16,8 +16,8 @@ import numpy as np
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import SSAValue
 
+from luminal.dialects.bind import bind_inputs
 from luminal.dialects.graph_op import GraphOp
-from luminal.dialects.primitive.interpreter import bind_inputs
 from luminal.dialects.primitive.ops import PrimitiveOp
 from luminal.dialects.tensor_type import TensorType
 from luminal.dim import Dim
@@ -45,7 +45,17 @@ ELEMENTWISE = {
     ("less_than", "eq"): "{0} == {1}",
     ("less_than", "ne"): "{0} != {1}",
     "select": "{1} if {0} else {2}",
+    ("sin", "sin"): "np.sin({0})",
+    ("sin", "cos"): "np.cos({0})",
+    ("bits", "and"): "{0} & {1}",
+    ("bits", "or"): "{0} | {1}",
+    ("bits", "xor"): "{0} ^ {1}",
     ("cast", "none"): "{0}.astype({dtype})",
+    ("cast", "bits"): "{0}.view({dtype})",
+    ("cast", "floor"): "np.floor({0})",
+    ("cast", "ceil"): "np.ceil({0})",
+    ("cast", "trunc"): "np.trunc({0})",
+    ("cast", "even"): "np.rint({0})",
 }
 # The value that a reduction starts from (for floats) and how it takes one element in.
 REDUCTIONS = {

@@ -34,8 +34,8 @@ def infer(x: TensorType, size: int, step: int) -> TensorType:
 def decompose(x: Expression, size: int, step: int) -> Expression:
     """The meaning in primitives; every target and every pass can work with it from here on."""
     frames = x.window(axis=x.rank - 1, size=size, step=step)
-    weights = x.emitter.array(np.array(hann(size)), x.dtype)
-    return frames * weights.broadcast(frames.shape)
+    window = x.emitter.wrap(x.emitter.dense(np.array(hann(size)))).cast(x.dtype)
+    return frames * window.expand(frames.shape)
 
 
 def interpret(x: np.ndarray[Any, Any], size: int, step: int) -> np.ndarray[Any, Any]:
