@@ -19,18 +19,22 @@ class CompileOptions:
 
     `constants` are positions of inputs that do not change from call to call (parameters): they are bound once, and
     may be laid out anew. `updates` are pairs (output, input): that output is written into the memory of that input.
-    `hint` gives sizes that are expected, as pairs (dim, size). `mode` is how long schedules are searched for.
+    `hint` gives sizes that are expected, as pairs (dim, size). `mode` is how long schedules are searched for, and
+    `candidates` how many of a kernel are timed at most, 0 for as many as the mode says.
     """
 
     constants: tuple[int, ...] = ()
     updates: tuple[tuple[int, int], ...] = ()
     hint: tuple[tuple[str, int], ...] = ()
     mode: str = "default"
+    candidates: int = 0
     cache: bool = True
 
     def __post_init__(self) -> None:
         if self.mode not in MODES:
             raise OptionError(f"mode {self.mode!r} is not known; modes are {', '.join(map(repr, MODES))}")
+        if self.candidates < 0:
+            raise OptionError(f"candidates must be 0 or more, not {self.candidates}")
         if len({given for given, _ in self.updates}) != len(self.updates):
             raise OptionError(f"an output can update one input only; updates are {self.updates}")
 

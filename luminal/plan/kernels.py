@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -27,6 +28,14 @@ class Kernel(Protocol):
 
     @property
     def address(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedKernel:
+    """A kernel's address; its code stays while the library does."""
+
+    address: int
+    library: object
 
 
 def memory_view(address: int, elements: int, dtype: DType) -> Array:

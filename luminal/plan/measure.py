@@ -9,18 +9,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from luminal.dialects.kernel.placed import FunctionOp
 from luminal.dialects.kernel.schedule import Schedule
 from luminal.dialects.kernel.terms import Region
-from luminal.dim import as_dim
-from luminal.emit_cpu.cache import cached_object
-from luminal.emit_cpu.emit import Emitted, emit_function
 from luminal.emit_cpu.jit import Library, Target, load_object
 from luminal.emit_cpu.pool import process_pool
 from luminal.errors import CompileError
-from luminal.passes.place import place
 from luminal.plan.kernels import SIGNATURE
+from luminal.plan.native_kernels import KernelCompiler, KernelSource
 from luminal.plan.packing import pack, packed_elements, packed_loads, packing_of
+from luminal.plan.plan import Storage
 from luminal.runtimes.memory import allocate
 from luminal.search.machine import Machine
 
@@ -33,50 +30,53 @@ def host_machine(threads: int) -> Machine:
     return Machine(target.vector_bits // 32, target.vector_registers, threads=threads)
 
 
-class MeasuredKernel:
-    """A compiled candidate with workspace of its own."""
+class HostMeasurer:
+    """Compiles candidates for the search on this machine."""
 
-    def __init__(self, region: Region, schedule: Schedule, function: FunctionOp, emitted: Emitted, library: Library):
-        self.region, self.emitted, self.library = region, emitted, library
-        self.symbols = function.symbol_names
-        self.packed = packed_loads(region, schedule)
-        self.layouts: dict[int, Array] = {}
-        self.entry = SIGNATURE(library[emitted.name])
-        self.workspace = np.empty(0, np.uint8)
+    def __init__(self, compiler: KernelCompiler) -> None:
+        self.compiler = compiler
+
+    def compile(self, region: Region, schedule: Schedule, cost: int) -> MeasuredKernel:
+        """Machine code of a region under a schedule; ScheduleError where the schedule is not legal."""
+        source = self.compiler.source(region, schedule, cost)
+        library = load_object(self.compiler.image(source, keep=False), [source.name])
+        return MeasuredKernel(region, schedule, source, library)
+
+
+class MeasuredKernel:
+    """A candidate that runs on flat arrays; constants that it wants packed are laid out once, before the first run."""
+
+    def __init__(self, region: Region, schedule: Schedule, source: KernelSource, library: Library) -> None:
+        self.region, self.schedule, self.source, self._library = region, schedule, source, library
+        self._function = SIGNATURE(library[source.name])
+        self._packed: dict[int, Array] = {}
+        self._workspace = allocate((0,), np.dtype(np.uint8))
 
     def run(
         self, arguments: Sequence[Array], outputs: Sequence[Array], dims: Mapping[str, int], threads: int
     ) -> None:
-        """Run on flat arrays; CompileError where the kernel reports a status."""
-        for position, (buffer, load) in self.packed.items():
-            if position not in self.layouts:
-                symbols = {name: as_dim(dims[name]) for name in self.symbols}
-                packing = packing_of(self.region, buffer, load, position, symbols)
-                self.layouts[position] = allocate((packed_elements(packing),), arguments[position].dtype)
-                pack(arguments[position], packing, self.layouts[position])
-        sizes = [size.evaluate(dims) for size in (self.emitted.shared_bytes, self.emitted.private_bytes)]
-        needed = sizes[0] + threads * sizes[1]
-        if self.workspace.size < needed:
-            self.workspace = allocate((needed,), np.dtype(np.uint8))
-        memory = [*(self.layouts.get(n, a) for n, a in enumerate(arguments)), *outputs]
-        pointers = (ctypes.c_void_p * max(len(memory), 1))(*(array.ctypes.data for array in memory))
-        values = (ctypes.c_int64 * max(len(self.symbols), 1))(*(dims[name] for name in self.symbols))
-        status = self.entry(
-            ctypes.addressof(pointers), ctypes.addressof(values), self.workspace.ctypes.data, process_pool().handle, threads
+        """Run it in place on `outputs`; CompileError for a status that is not 0."""
+        if not self._packed:
+            self._pack(arguments, dims)
+        size = self.source.shared.evaluate(dims) + threads * self.source.private.evaluate(dims)
+        if self._workspace.nbytes < size:
+            self._workspace = allocate((size,), np.dtype(np.uint8))
+        arrays = [self._packed.get(number, array) for number, array in enumerate(arguments)]
+        pointers = [array.ctypes.data for array in (*arrays, *outputs)]
+        table = (ctypes.c_int64 * max(1, len(pointers)))(*pointers)
+        sizes = [dims[name] for name in self.source.symbols]
+        values = (ctypes.c_int64 * max(1, len(sizes)))(*sizes)
+        pool = process_pool().handle if threads > 1 else 0
+        status = self._function(
+            ctypes.addressof(table), ctypes.addressof(values), self._workspace.ctypes.data, pool, threads
         )
         if status:
-            raise CompileError(f"a candidate ended with status {status}")
+            raise CompileError(f"kernel {self.source.name} failed with status {status}")
 
-
-class HostMeasurer:
-    """Compiles candidates for this machine."""
-
-    def __init__(self, licences: Sequence[str]) -> None:
-        self.licences = tuple(licences)
-
-    def compile(self, region: Region, schedule: Schedule, cost: int) -> MeasuredKernel:
-        """ScheduleError where the schedule is not legal for the region."""
-        function = place(region, schedule, "kernel", self.licences, cost)
-        emitted = emit_function(function, Target.host())
-        image, _ = cached_object(emitted.text, Target.host())
-        return MeasuredKernel(region, schedule, function, emitted, load_object(image, [emitted.name]))
+    def _pack(self, arguments: Sequence[Array], dims: Mapping[str, int]) -> None:
+        for argument, wanted in packed_loads(self.region, self.schedule).items():
+            packing = packing_of(self.region, wanted, Storage("input", argument), dims)
+            source = arguments[argument].view(packing.dtype.bit_carrier)
+            target = allocate((packed_elements(packing),), source.dtype)
+            pack(source, packing, target)
+            self._packed[argument] = target

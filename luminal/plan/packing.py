@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from luminal.dialects.kernel.schedule import Buffer, Schedule
 from luminal.dialects.kernel.terms import Region, Term
-from luminal.dim import Dim
+from luminal.dim import Dim, DimLike
 from luminal.errors import ScheduleError
 from luminal.passes.nest import PlacedBuffer
 from luminal.plan.plan import Packing, Storage
@@ -45,7 +45,9 @@ def packed_loads(region: Region, schedule: Schedule) -> dict[int, PackedLoad]:
     return found
 
 
-def packing_of(region: Region, wanted: PackedLoad, source: Storage, symbols: Mapping[str, Dim]) -> Packing:
+def packing_of(
+    region: Region, wanted: PackedLoad, source: Storage, symbols: Mapping[str, DimLike]
+) -> Packing:
     """The packing of constant memory `source` for a load of a region whose symbols have these sizes in the graph.
 
     ScheduleError where a size is not a plain number.

@@ -1,0 +1,260 @@
+"""hlo module in, executable out: the order of the passes, the choice of schedules, and the cache of whole graphs.
+
+    hlo --lower--> primitive --regions--> terms --schedule, place--> kernels --LLVM--> objects --plan--> executable
+
+Targets: "cpu" (native), "kernel" (the same plan, its kernels in the placed interpreter) and "reference" (the hlo
+interpreter); others come from plug-ins.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from xdsl.dialects.builtin import ModuleOp
+
+from luminal import dump
+from luminal.dialects.graph_op import GraphOp
+from luminal.dim import Symbol
+from luminal.emit_cpu.cache import read_entry, write_entry
+from luminal.emit_cpu.jit import Target, compile_object, load_object
+from luminal.emit_cpu.pool import process_pool
+from luminal.options import CompileOptions, dump_directory, thread_count
+from luminal.plan.executable import PlanExecutable
+from luminal.plan.kernels import Kernel
+from luminal.plan.native_entry import FrameLayout, entry_text, segment_names
+from luminal.plan.plan import Plan, plan_from_json, plan_to_json
+from luminal.runtimes.reference import ReferenceRuntime, graph_of
+from luminal.stats import Stats, record
+
+if TYPE_CHECKING:
+    from luminal.dialects.kernel.terms import Region
+    from luminal.passes.region_graph import RegionGraph
+    from luminal.plan.native_kernels import KernelCompiler
+    from luminal.runtimes.protocol import Executable
+    from luminal.search.chooser import Choice
+
+TARGETS = ("cpu", "kernel", "reference")
+DEFAULT_SIZE = 64
+"""What a symbol is taken to be where no hint says it, as far as its range allows."""
+
+
+class Chooser(Protocol):
+    """Decides a region's schedule; `hint` gives its symbols expected sizes."""
+
+    def choose(self, region: Region, key: str, hint: Mapping[str, int]) -> Choice: ...
+
+
+def compile_module(
+    module: ModuleOp, target: str = "cpu", options: CompileOptions | Mapping[str, object] | None = None
+) -> Executable:
+    """Compile a module of one hlo graph; the module itself is left as it is.
+
+    Raises UnsupportedTargetError for a target that is not known, OptionError for options that are not, GraphError for a
+    module that is not one graph.
+    """
+    chosen = CompileOptions.of(options)
+    if target not in TARGETS:
+        from luminal.plugins import find_backend
+
+        return find_backend(target, TARGETS).compile(module, chosen)
+    if target == "reference":
+        return ReferenceRuntime().compile(module.clone(), 1, {})
+    return _Compilation(module, target, chosen).run()
+
+
+@lru_cache(maxsize=1)
+def source_digest() -> str:
+    """A hash of the package's own source: what another version compiled is never loaded."""
+    root = Path(__file__).parent
+    digest = hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        digest.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()
+
+
+@dataclass
+class _Compilation:
+    module: ModuleOp
+    target: str
+    options: CompileOptions
+    stats: Stats = field(default_factory=lambda: Stats(compilations=1))
+    levels: dict[str, str] = field(default_factory=dict[str, str])
+
+    def run(self) -> PlanExecutable:
+        graph = graph_of(self.module)
+        with self.stats.stage("key"):
+            text = str(self.module)
+            key = self._key(text)
+        self.levels["hlo"] = text
+        directory = dump_directory()
+        wanted = dump.wanted(directory)
+        cached = self.target == "cpu" and self.options.cache and "\\22object\\22:" not in text
+        executable = self._load(key) if cached and not wanted else None
+        if executable is None:
+            executable = self._compile(graph, key if cached else None, wanted)
+        record(self.stats)
+        if wanted:
+            dump.deliver(self.levels, directory, graph.graph_name, key)
+        return executable
+
+    def _key(self, text: str) -> str:
+        parts = (source_digest(), Target.host().key, self.target, self.options.key, str(thread_count()), text)
+        return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+    # ---- cold
+
+    def _compile(self, graph: GraphOp, key: str | None, wanted: bool) -> PlanExecutable:
+        from luminal.passes.form_regions import form_regions
+        from luminal.passes.in_place import share_memory
+        from luminal.passes.lower_hlo import lower_hlo
+        from luminal.passes.simplify import simplify
+        from luminal.passes.value_graph import Interface
+
+        module = self.module.clone()
+        lowered = graph_of(module)
+        Interface(
+            constants=frozenset(self.options.constants), destinations=dict(self.options.updates)
+        ).attach(lowered)
+        with self.stats.stage("lower"):
+            lower_hlo(module)
+            simplify(module)
+        if wanted:
+            self.levels["primitive"] = str(module)
+        with self.stats.stage("regions"):
+            regions = form_regions(lowered)
+        hints = _hints(graph.symbols, dict(self.options.hint))
+        with self.stats.stage("schedule"):
+            chooser, compiler = self._chooser(graph)
+            choices = _choose(regions, chooser, hints)
+        shared = share_memory(regions, {name: choice.schedule for name, choice in choices.items()})
+        if self.target == "kernel":
+            plan, kernels, entries = self._interpreted(graph, shared, choices, hints)
+        else:
+            assert compiler is not None
+            plan, kernels, entries = self._native(graph, shared, choices, hints, compiler, key)
+        if wanted:
+            self._describe(shared, choices, plan)
+        return self._executable(plan, kernels, entries)
+
+    def _chooser(self, graph: GraphOp) -> tuple[Chooser, KernelCompiler | None]:
+        from luminal.plan.choosers import PlainChooser, timed_chooser
+        from luminal.plan.native_kernels import KernelCompiler
+
+        if self.target == "kernel":
+            return PlainChooser(), None
+        compiler = KernelCompiler(Target.host(), graph.licences, self.options.cache)
+        return timed_chooser(compiler, self.options), compiler
+
+    def _interpreted(
+        self, graph: GraphOp, regions: RegionGraph, choices: Mapping[str, Choice], hints: Mapping[str, int]
+    ) -> tuple[Plan, dict[str, Kernel], bytes]:
+        from luminal.plan.assemble import interpreted_plan
+
+        plan, kernels = interpreted_plan(graph, regions, choices, hints)
+        return plan, kernels, compile_object(entry_text(plan, FrameLayout.of(plan)), Target.host())
+
+    def _native(
+        self,
+        graph: GraphOp,
+        regions: RegionGraph,
+        choices: Mapping[str, Choice],
+        hints: Mapping[str, int],
+        compiler: KernelCompiler,
+        key: str | None,
+    ) -> tuple[Plan, dict[str, Kernel], bytes]:
+        from luminal.plan.assemble import native_plan
+
+        with self.stats.stage("place"):
+            plan, sources = native_plan(graph, regions, choices, hints, compiler)
+        with self.stats.stage("llvm"):
+            images = {source.name: compiler.image(source, keep=True) for source in sources}
+            entry_key, entry = compiler.entry(entry_text(plan, FrameLayout.of(plan)))
+        if key is not None:
+            kept = {
+                "plan": plan_to_json(plan),
+                "entry": entry_key,
+                "kernels": {s.name: s.key for s in sources},
+            }
+            write_entry(key, json.dumps(kept).encode())
+        self.levels["placed"] = "\n".join(str(source.function) for source in sources) + "\n"
+        self.levels["llvm"] = "\n".join(source.text for source in sources)
+        with self.stats.stage("load"):
+            kernels = {name: _load_kernel(name, image) for name, image in images.items()}
+        return plan, kernels, entry
+
+    def _describe(self, regions: RegionGraph, choices: Mapping[str, Choice], plan: Plan) -> None:
+        from luminal.dialects.kernel.region_text import region_text
+        from luminal.passes.in_place import base_key
+
+        named = regions.regions.items()
+        self.levels["regions"] = "\n".join(f"region {key}\n{region_text(region)}" for key, region in named)
+        self.levels["schedules"] = "".join(
+            f"{key}: {choices[base_key(key)].schedule}\n" for key in regions.regions
+        )
+        self.levels["plan"] = str(plan)
+
+    # ---- warm
+
+    def _load(self, key: str) -> PlanExecutable | None:
+        """The executable that an earlier compilation left on disk; None where anything of it is missing."""
+        with self.stats.stage("load"):
+            kept = read_entry(key)
+            if kept is None:
+                return None
+            try:
+                data: dict[str, Any] = json.loads(kept)
+                plan = plan_from_json(data["plan"])
+                images = {name: read_entry(object_key) for name, object_key in data["kernels"].items()}
+                entry = read_entry(data["entry"])
+            except (ValueError, KeyError, TypeError):
+                return None
+            if entry is None or any(image is None for image in images.values()):
+                return None
+            kernels = {name: _load_kernel(name, image) for name, image in images.items() if image is not None}
+        self.stats.cached = 1
+        return self._executable(plan, kernels, entry)
+
+    def _executable(self, plan: Plan, kernels: Mapping[str, Kernel], entry: bytes) -> PlanExecutable:
+        names = list(dict.fromkeys(["arena_bytes", "start", *filter(None, segment_names(plan))]))
+        with self.stats.stage("load"):
+            library = load_object(entry, names)
+        self.stats.kernels, self.stats.launches = len(plan.kernels), len(plan.steps)
+        return PlanExecutable(plan, library.addresses, kernels, _pool_handle, self.stats, keep_alive=library)
+
+
+def _load_kernel(name: str, image: bytes) -> Kernel:
+    from luminal.plan.kernels import LoadedKernel
+
+    library = load_object(image, [name])
+    return LoadedKernel(library[name], library)
+
+
+def _pool_handle(threads: int) -> int:
+    return process_pool().handle if threads > 1 else 0
+
+
+def _choose(regions: RegionGraph, chooser: Chooser, hints: Mapping[str, int]) -> dict[str, Choice]:
+    """A schedule for every different region, at the sizes of its first use."""
+    from luminal.passes.region_graph import OpaqueStep
+
+    choices: dict[str, Choice] = {}
+    for step in regions.steps:
+        if not isinstance(step, OpaqueStep) and step.key not in choices:
+            sizes = {name: size.evaluate(hints) for name, size in step.symbols.items()}
+            choices[step.key] = chooser.choose(step.region, step.key, sizes)
+    return choices
+
+
+def _hints(symbols: tuple[Symbol, ...], given: Mapping[str, int]) -> dict[str, int]:
+    """An expected size of every symbol."""
+    hints: dict[str, int] = {}
+    for symbol in symbols:
+        size = max(symbol.minimum, given.get(symbol.name, DEFAULT_SIZE))
+        hints[symbol.name] = size if symbol.maximum is None else min(size, symbol.maximum)
+    return hints

@@ -1,0 +1,77 @@
+"""From regions with their schedules to a plan and its kernels, native or interpreted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from numpy.typing import NDArray
+
+from luminal.dialects.graph_op import GraphOp
+from luminal.dialects.kernel.placed_interpreter import interpret_placed
+from luminal.dialects.kernel.schedule import Schedule
+from luminal.dialects.kernel.terms import Region
+from luminal.passes.in_place import base_key
+from luminal.passes.place import place
+from luminal.passes.region_graph import RegionGraph
+from luminal.plan.build import KernelFacts, Outline, build_plan
+from luminal.plan.kernels import InterpretedKernel, Kernel
+from luminal.plan.native_kernels import KernelCompiler, KernelSource
+from luminal.plan.packing import PackedLoad, packed_loads
+from luminal.plan.plan import Plan
+from luminal.search.chooser import Choice
+
+
+def _outline(graph: GraphOp, hints: Mapping[str, int]) -> Outline:
+    return Outline(graph.graph_name, graph.symbols, graph.input_types, graph.output_types, hints)
+
+
+def _packed(regions: RegionGraph, choices: Mapping[str, Choice]) -> dict[str, dict[int, PackedLoad]]:
+    return {
+        key: packed_loads(region, choices[base_key(key)].schedule) for key, region in regions.regions.items()
+    }
+
+
+def native_plan(
+    graph: GraphOp,
+    regions: RegionGraph,
+    choices: Mapping[str, Choice],
+    hints: Mapping[str, int],
+    compiler: KernelCompiler,
+) -> tuple[Plan, list[KernelSource]]:
+    """The plan, and the kernels that it calls, each different one once."""
+    facts: dict[str, KernelFacts] = {}
+    sources: dict[str, KernelSource] = {}
+    for key, region in regions.regions.items():
+        choice = choices[base_key(key)]
+        source = compiler.source(region, choice.schedule, choice.cost)
+        sources[source.name] = source
+        facts[key] = KernelFacts(source.name, source.symbols, source.shared, source.private)
+    plan = build_plan(_outline(graph, hints), regions, facts, _packed(regions, choices))
+    return plan, [sources[name] for name in plan.kernels]
+
+
+def interpreted_plan(
+    graph: GraphOp, regions: RegionGraph, choices: Mapping[str, Choice], hints: Mapping[str, int]
+) -> tuple[Plan, dict[str, Kernel]]:
+    """The plan, and its kernels in the placed interpreter."""
+    facts: dict[str, KernelFacts] = {}
+    kernels: dict[str, Kernel] = {}
+    for number, (key, region) in enumerate(regions.regions.items()):
+        name = f"kernel_{number}"
+        kernels[name] = interpreted_kernel(region, choices[base_key(key)].schedule, name)
+        facts[key] = KernelFacts(name, tuple(region.symbols))
+    plan = build_plan(_outline(graph, hints), regions, facts, _packed(regions, choices))
+    return plan, kernels
+
+
+def interpreted_kernel(region: Region, schedule: Schedule, name: str) -> InterpretedKernel:
+    """A region under a schedule, placed and interpreted."""
+    function = place(region, schedule, name)
+    references = [(argument.dtype, argument.elements) for argument in region.arguments]
+    references += [(output.dtype, output.elements) for output in region.outputs]
+
+    def run(arrays: list[NDArray[Any]], dims: Mapping[str, int]) -> None:
+        interpret_placed(function, arrays, dims)
+
+    return InterpretedKernel(references, function.symbol_names, run)

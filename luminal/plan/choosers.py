@@ -1,0 +1,47 @@
+"""The choosers that the compiler uses: a timed search for this machine, and plain loops for the interpreters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+
+from luminal.dialects.kernel.terms import Region
+from luminal.emit_cpu.cache import cache_directory
+from luminal.options import CompileOptions, thread_count
+from luminal.plan.measure import HostMeasurer, host_machine
+from luminal.plan.native_kernels import KernelCompiler
+from luminal.search.chooser import Budget, Choice, TimedChooser
+from luminal.search.database import Database
+from luminal.search.generate import Generator
+from luminal.search.machine import Machine
+from luminal.search.shapes import Shapes
+
+BUDGETS: Mapping[str, Budget] = {
+    "default": Budget(),
+    "max-autotune": Budget(candidates=24, seconds=8.0, timing=0.05),
+}
+
+
+class PlainChooser:
+    """Every index a loop: legal for every region."""
+
+    def choose(self, region: Region, key: str, hint: Mapping[str, int]) -> Choice:
+        del key
+        candidate = Generator(region, Machine(lanes=1, registers=16), Shapes(region, hint)).fallback()
+        return Choice(candidate.schedule, 1)
+
+
+@lru_cache(maxsize=4)
+def _database(path: Path) -> Database:
+    return Database(path)
+
+
+def timed_chooser(compiler: KernelCompiler, options: CompileOptions) -> TimedChooser:
+    """A short timed search, or a long one; what it finds is kept for the next process."""
+    database = _database(cache_directory() / "schedules.sqlite") if options.cache else None
+    budget = BUDGETS[options.mode]
+    if options.candidates:
+        budget = replace(budget, candidates=options.candidates)
+    return TimedChooser(host_machine(thread_count()), HostMeasurer(compiler), database, budget)

@@ -1,0 +1,77 @@
+"""Regions under schedules as machine code."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+
+from luminal.dialects.kernel.placed import FunctionOp
+from luminal.dialects.kernel.region_text import region_text
+from luminal.dialects.kernel.schedule import Schedule
+from luminal.dialects.kernel.terms import Region
+from luminal.dim import Dim
+from luminal.emit_cpu.cache import object_key, read_entry, write_entry
+from luminal.emit_cpu.emit import emit_function
+from luminal.emit_cpu.jit import Target, compile_object
+from luminal.passes.place import place
+
+
+@dataclass(frozen=True, slots=True)
+class KernelSource:
+    """A kernel before LLVM: its placed form, its module's text and the key of its object."""
+
+    name: str
+    function: FunctionOp
+    text: str
+    key: str
+    symbols: tuple[str, ...]
+    shared: Dim
+    private: Dim
+
+
+@dataclass
+class KernelCompiler:
+    """Makes kernels for one processor under one set of licences. Objects of this process are kept in `objects`."""
+
+    target: Target
+    licences: tuple[str, ...] = ()
+    use_cache: bool = True
+    objects: dict[str, bytes] = field(default_factory=dict[str, bytes])
+
+    def source(self, region: Region, schedule: Schedule, cost: int) -> KernelSource:
+        """The text of a region's kernel; ScheduleError where the schedule is not legal for it."""
+        identity = f"{region_text(region)}\n{schedule}\n{self.licences}"
+        name = "kernel_" + hashlib.sha256(identity.encode()).hexdigest()[:16]
+        function = place(region, schedule, name, self.licences, _rounded(cost))
+        emitted = emit_function(function, self.target)
+        key = object_key(emitted.text, self.target)
+        symbols = tuple(function.symbol_names)
+        return KernelSource(
+            name, function, emitted.text, key, symbols, emitted.shared_bytes, emitted.private_bytes
+        )
+
+    def image(self, source: KernelSource, keep: bool) -> bytes:
+        """The object of a kernel; `keep` writes it to disk."""
+        return self._object(source.text, source.key, keep)
+
+    def entry(self, text: str) -> tuple[str, bytes]:
+        """The key and the object of a plan's entry functions."""
+        key = object_key(text, self.target)
+        return key, self._object(text, key, True)
+
+    def _object(self, text: str, key: str, keep: bool) -> bytes:
+        image = self.objects.get(key)
+        if image is None:
+            image = read_entry(key) if self.use_cache else None
+            if image is not None:
+                self.objects[key] = image
+                return image
+            image = self.objects[key] = compile_object(text, self.target)
+        if keep and self.use_cache:
+            write_entry(key, image)
+        return image
+
+
+def _rounded(cost: int) -> int:
+    """The cost to the nearest power of two: it decides about threads only, and equal text is compiled once."""
+    return 1 << max(0, (max(1, cost) * 3 // 2).bit_length() - 1)

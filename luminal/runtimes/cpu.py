@@ -1,0 +1,26 @@
+"""The native CPU runtime of the Graph API."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from xdsl.dialects.builtin import ModuleOp
+
+from luminal.compiler import compile_module
+from luminal.options import CompileOptions
+from luminal.runtimes.protocol import Executable, Runtime
+
+
+class CPURuntime(Runtime):
+    """`cx.build_search_space(CPURuntime)`, then `cx.search(CPURuntime(), 10)`: ten candidates a region are timed."""
+
+    options = ("mode", "cache", "hint")
+
+    def compile(self, module: ModuleOp, candidates: int, options: Mapping[str, Any]) -> Executable:
+        """Machine code for this machine; errors as `compile_module`."""
+        return compile_module(module, "cpu", CompileOptions.of({**options, "candidates": candidates}))
+
+
+NativeRuntime = CPURuntime
+"""The same under the name of the original examples."""
