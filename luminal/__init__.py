@@ -1,11 +1,63 @@
-"""Luminal: a tensor compiler that lets search decide."""
+"""Luminal: a tensor compiler that lets search decide.
+
+    cx = luminal.Graph()                                        graphs by hand
+    model = torch.compile(model, backend="luminal")             PyTorch models
+    luminal.explain(model, *inputs)                             every level of what was compiled
+"""
+
 from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 from luminal.dim import Dim, dim
 from luminal.dtype import DType, bf16, bool_, dtype_of, f4e2m1, f8e4m3fn, f8e5m2, f16, f32, f64, i8, i16, i32, i64, u8
 from luminal.errors import LuminalError
+from luminal.stats import stats
+
+if TYPE_CHECKING:
+    from luminal.explain import explain
+    from luminal.graph import Graph
+    from luminal.plan.constants import invalidate
+    from luminal.runtimes.cpu import CPURuntime, NativeRuntime
+    from luminal.runtimes.reference import ReferenceRuntime
+    from luminal.tensor import Tensor
+    from luminal.torch.backend import luminal_cpu
+    from luminal.torch.export import compile_exported as compile
+    from luminal.torch.report import fallbacks, reset_fallbacks
+
+# Names whose modules bring in LLVM or torch are imported when they are first used.
+_LAZY = {
+    "CPURuntime": "luminal.runtimes.cpu",
+    "Graph": "luminal.graph",
+    "NativeRuntime": "luminal.runtimes.cpu",
+    "ReferenceRuntime": "luminal.runtimes.reference",
+    "Tensor": "luminal.tensor",
+    "compile": "luminal.torch.export:compile_exported",
+    "explain": "luminal.explain",
+    "fallbacks": "luminal.torch.report",
+    "invalidate": "luminal.plan.constants",
+    "luminal_cpu": "luminal.torch.backend",
+    "reset_fallbacks": "luminal.torch.report",
+}
+
+
+def __getattr__(name: str) -> object:
+    place = _LAZY.get(name)
+    if place is None:
+        raise AttributeError(f"module 'luminal' has no attribute {name!r}")
+    module, _, attribute = place.partition(":")
+    value = getattr(import_module(module), attribute or name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
 
 __all__ = [
-    "DType", "Dim", "LuminalError", "bf16", "bool_", "dim", "dtype_of", "f16", "f32", "f4e2m1", "f64", "f8e4m3fn",
-    "f8e5m2", "i16", "i32", "i64", "i8", "u8",
-]
+    "CPURuntime", "DType", "Dim", "Graph", "LuminalError", "NativeRuntime", "ReferenceRuntime", "Tensor", "bf16", "bool_",
+    "compile", "dim", "dtype_of", "explain", "f16", "f32", "f4e2m1", "f64", "f8e4m3fn", "f8e5m2", "fallbacks", "i16", "i32",
+    "i64", "i8", "invalidate", "luminal_cpu", "reset_fallbacks", "stats", "u8",
+]  # fmt: skip
