@@ -77,5 +77,3 @@ def _fit(result: Expression, declared: TensorType, op: HloOp) -> Expression:
     if result.dtype != declared.dtype or not same:
         raise CompileError(f"{op.name} decomposes to {result.type}, declared {declared}")
     return result.reshape(declared.shape)
-
-

@@ -76,12 +76,16 @@ def _infer_conv(
             raise OptionError(f"{tuple(values)} needs one entry for each of {rank} spatial axes")
     extents = [size.constant or 0 for size in weight.shape[2:]]
     if 0 in extents or groups < 1:
-        raise ShapeError(f"weight {text(weight.shape)} with {groups} groups: expected constant extents, groups > 0")
+        raise ShapeError(
+            f"weight {text(weight.shape)} with {groups} groups: expected constant extents, groups > 0"
+        )
     inner, outer = weight.shape[1] * groups, weight.shape[0]
     if transposed:
         inner, outer = outer, inner
     if not known_equal(x.shape[1], inner):
-        raise ShapeError(f"input {text(x.shape)} has {x.shape[1]} channels, weight {text(weight.shape)} takes {inner}")
+        raise ShapeError(
+            f"input {text(x.shape)} has {x.shape[1]} channels, weight {text(weight.shape)} takes {inner}"
+        )
     if not known_equal(weight.shape[0] % groups, 0):
         raise ShapeError(f"{weight.shape[0]} channels do not divide into {groups} groups")
     if bias is not None:
@@ -137,7 +141,9 @@ def _conv(
             x = _spread(x, axis, stride[i])
             low = dilation[i] * (extents[i] - 1) - padding[i]
             high = low + (output_padding[i] if output_padding else 0)
-        x = _pad_or_crop(x, axis, low, high).window(axis, extents[i], 1 if transposed else stride[i], dilation[i])
+        x = _pad_or_crop(x, axis, low, high).window(
+            axis, extents[i], 1 if transposed else stride[i], dilation[i]
+        )
     if transposed:
         kernel = kernel.move_axis(2, 1).flip([axis + 1 for axis in spatial])
     sizes = x.shape[2 : rank + 2]
@@ -180,7 +186,9 @@ def _conv_array(
     for offset in combinations(*map(range, extents)):
         matrix = kernel[(slice(None), slice(None), slice(None), *offset)]
         reach = x.shape[2:] if transposed else sizes
-        places = [slice(o * d, o * d + (n - 1) * s + 1, s) for o, d, n, s in zip(offset, dilation, reach, stride)]
+        places = [
+            slice(o * d, o * d + (n - 1) * s + 1, s) for o, d, n, s in zip(offset, dilation, reach, stride)
+        ]
         if 0 in reach:
             continue
         if transposed:

@@ -88,7 +88,21 @@ ELEMENTARY: dict[str, tuple[Evaluate, Evaluate]] = {
 """Functions of one float: the spelling in primitives, and NumPy's."""
 
 ONE_PRIMITIVE = frozenset(
-    ["exp", "exp2", "log", "log2", "log10", "sin", "cos", "sqrt", "reciprocal", "floor", "ceil", "round", "trunc"]
+    [
+        "exp",
+        "exp2",
+        "log",
+        "log2",
+        "log10",
+        "sin",
+        "cos",
+        "sqrt",
+        "reciprocal",
+        "floor",
+        "ceil",
+        "round",
+        "trunc",
+    ]
 )
 """Those that are one primitive, which itself computes narrow floats in f32: no casts around it."""
 

@@ -13,13 +13,19 @@ from xdsl.builder import Builder
 from xdsl.ir import Block, SSAValue
 
 from luminal.dialects.primitive.build import PrimitiveBuilder
+from luminal.dialects.primitive.ops import OPS
+from luminal.dialects.table_op import SOURCE, Value
 from luminal.dialects.tensor_type import TensorType
 from luminal.dim import Dim, DimLike, as_dim, dims
-from luminal.dtype import DType, i8, i16, i32, i64
+from luminal.dtype import DType, bool_, i8, i16, i32, i64
 
 Number = bool | int | float
 CARRIERS: dict[int, DType] = {8: i8, 16: i16, 32: i32, 64: i64}
 """The integer dtype of each width, for work on bit patterns."""
+ELEMENTWISE = frozenset(
+    ["log2", "exp2", "sin", "sqrt", "recip", "add", "mul", "mod", "bits", "less_than", "select", "max", "min"]
+)
+"""Primitives whose result has the type of their last operand (less_than: bool)."""
 
 
 class Emitter(PrimitiveBuilder):
@@ -28,6 +34,22 @@ class Emitter(PrimitiveBuilder):
     def __init__(self, where: Block | Builder) -> None:
         super().__init__(where)
         self._constants: dict[tuple[int, tuple[Dim, ...], DType], SSAValue] = {}
+
+    def one(
+        self,
+        name: str,
+        operands: Sequence[SSAValue],
+        values: dict[str, Value] | None = None,
+        result: TensorType | None = None,
+    ) -> SSAValue:
+        """As the base's, but ops whose type is known without inference are first checked when the graph is verified."""
+        if result is None and name not in ELEMENTWISE:
+            return super().one(name, operands, values)
+        type_ = cast(TensorType, operands[-1].type) if result is None else result
+        if name == "less_than":
+            type_ = TensorType((type_.shape, bool_))
+        common: dict[str, Value] = {SOURCE: self.source, **(values or {})}
+        return self.builder.insert(OPS[name].make(operands, (type_,), common)).results[0]
 
     def full_bits(self, bits: int, shape: Sequence[DimLike], dtype: DType) -> SSAValue:
         key = (bits, dims(shape), dtype)
@@ -85,7 +107,9 @@ class Expression:
 
     def like(self, other: Expression | Number) -> Expression:
         """`other`, or the constant of this shape and dtype where it is a number."""
-        return other if isinstance(other, Expression) else self._new(self.emitter.full_like(other, self.value))
+        return (
+            other if isinstance(other, Expression) else self._new(self.emitter.full_like(other, self.value))
+        )
 
     def _binary(self, name: str, other: Expression | Number, **values: str) -> Expression:
         return self._new(self.emitter.one(name, (self.value, self.like(other).value), {**values}))
@@ -138,7 +162,9 @@ class Expression:
         return self.bits("xor", other)
 
     def __invert__(self) -> Expression:
-        return self ^ (True if self.dtype.is_bool else -1 if self.dtype.is_signed else (1 << self.dtype.bits) - 1)
+        return self ^ (
+            True if self.dtype.is_bool else -1 if self.dtype.is_signed else (1 << self.dtype.bits) - 1
+        )
 
     def compare(self, other: Expression | Number, predicate: Literal["lt", "le", "eq", "ne"]) -> Expression:
         return self._binary("less_than", other, predicate=predicate)
@@ -274,7 +300,9 @@ class Expression:
         result = self._new(reduced)
         return result.insert_axes(sorted(axes)) if keepdim and axes else result
 
-    def sum(self, axes: Sequence[int], keepdim: bool = False, monoid: Literal["sum", "prod"] = "sum") -> Expression:
+    def sum(
+        self, axes: Sequence[int], keepdim: bool = False, monoid: Literal["sum", "prod"] = "sum"
+    ) -> Expression:
         return self._keep(self.emitter.sum_reduce(self.value, axes, monoid), axes, keepdim)
 
     def max(self, axes: Sequence[int], keepdim: bool = False, monoid: str = "max") -> Expression:

@@ -80,7 +80,9 @@ def index_place(axes: Sequence[int]) -> int:
 def _infer_index(x: TensorType, indices: Sequence[TensorType], *, axes: Sequence[int]) -> TensorType:
     """x[.., index, ..] with an i64 index for each of the rising `axes`; negative positions count from the end."""
     if not indices or len(indices) != len(axes) or sorted(axes) != list(axes):
-        raise OptionError(f"{len(indices)} indices for axes {tuple(axes)}: expected one for each of rising axes")
+        raise OptionError(
+            f"{len(indices)} indices for axes {tuple(axes)}: expected one for each of rising axes"
+        )
     shapes.check_axes(axes, len(x.shape))
     _check_index(*indices)
     place = index_place(axes)

@@ -34,7 +34,9 @@ def _infer_reshape(x: TensorType, *, shape: Sequence[Dim]) -> TensorType:
 
 def _infer_expand(x: TensorType, *, shape: Sequence[Dim]) -> TensorType:
     offset = len(shape) - len(x.shape)
-    if offset < 0 or not all(size == 1 or known_equal(size, new) for size, new in zip(x.shape, shape[offset:])):
+    if offset < 0 or not all(
+        size == 1 or known_equal(size, new) for size, new in zip(x.shape, shape[offset:])
+    ):
         raise ShapeError(f"{text(x.shape)} does not expand to {text(shape)}")
     return tensor(shape, x.dtype)
 

@@ -35,12 +35,21 @@ def _pooled_size(size: Dim, extent: int, step: int, padding: int, dilation: int,
 
 def _infer(accepts: str, result: DType | None = None) -> Callable[..., TensorType]:
     def infer(
-        x: TensorType, *, size: Ints, stride: Ints, padding: Ints, ceil: bool, dilation: Ints = (), **_: object
+        x: TensorType,
+        *,
+        size: Ints,
+        stride: Ints,
+        padding: Ints,
+        ceil: bool,
+        dilation: Ints = (),
+        **_: object,
     ) -> TensorType:
         check_class(x.dtype, accepts)
         count, apart = len(size), dilation or (1,) * len(size)
         if not len(stride) == len(padding) == len(apart) == count <= len(x.shape) or not count:
-            raise OptionError(f"size, stride, padding, dilation need an entry for each pooled axis of {text(x.shape)}")
+            raise OptionError(
+                f"size, stride, padding, dilation need an entry for each pooled axis of {text(x.shape)}"
+            )
         kept = len(x.shape) - count
         windows = zip(x.shape[kept:], size, stride, padding, apart)
         return tensor(
@@ -112,7 +121,14 @@ def _avg_pool(
 
 
 def _cells(
-    emitter: Emitter, size: Dim, extent: int, step: int, edge: int, ceil: bool, count_padding: bool, dtype: DType
+    emitter: Emitter,
+    size: Dim,
+    extent: int,
+    step: int,
+    edge: int,
+    ceil: bool,
+    count_padding: bool,
+    dtype: DType,
 ) -> Expression:
     """How many cells of each window along one axis count: those within x, or within x and its padding."""
     cells = emitter.constant(1, [size], dtype)
@@ -176,7 +192,9 @@ def _avg_pool_array(x: Array, count_padding: bool, divisor: int | None, size: In
 
 _POOL = "x | size:ints stride:ints padding:ints dilation:ints ceil:bool=False"
 define("max_pool", _POOL, _infer("number"), _max_pool, computed(_max_pool_array, single))
-define("max_pool_index", _POOL, _infer("number", i64), _max_pool_index, computed(_max_pool_index_array, single))
+define(
+    "max_pool_index", _POOL, _infer("number", i64), _max_pool_index, computed(_max_pool_index_array, single)
+)
 define(
     "avg_pool",
     "x | size:ints stride:ints padding:ints ceil:bool=False count_padding:bool=True divisor:int?",

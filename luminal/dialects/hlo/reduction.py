@@ -167,14 +167,18 @@ def _over_axes(function: Callable[..., Any]) -> Callable[..., Array]:
 
 def _total(function: Callable[..., Any]) -> Callable[..., Array]:
     """Sums and products: integers wrap in their dtype."""
-    return lambda x, axis, **rest: function(x, axis=axis, dtype=x.dtype, **rest)
+    return computed(lambda x, **rest: function(x, dtype=x.dtype, **rest), double)
+
+
+def _truth(function: Callable[..., Any]) -> Callable[..., Array]:
+    return lambda x, **rest: function(x != 0, **rest)
 
 
 def _extreme(function: Callable[..., Any]) -> Callable[..., Array]:
     def interpret(x: Array, axis: tuple[int, ...], keepdims: bool) -> Array:
         if any(x.shape[a] == 0 for a in axis):
             raise ShapeError(f"max and min: {x.shape} has no element along axes {axis}")
-        return function(x, axis=axis, keepdims=keepdims)
+        return function(single(x), axis=axis, keepdims=keepdims)
 
     return interpret
 
@@ -218,16 +222,16 @@ def _topk_array(x: Array, axis: int, count: int, largest: bool) -> list[Array]:
 
 Reduction = tuple[Callable[..., TensorType], Callable[..., Any], Callable[..., Any]]
 OVER_AXES: dict[str, Reduction] = {
-    "sum": (reduction("number"), Expression.sum, computed(_over_axes(_total(np.sum)), double)),
-    "prod": (reduction("number"), partial(Expression.sum, monoid="prod"), computed(_over_axes(_total(np.prod)), double)),
-    "max": (reduction("computed", empty=False), Expression.max, computed(_over_axes(_extreme(np.max)), single)),
+    "sum": (reduction("number"), Expression.sum, _over_axes(_total(np.sum))),
+    "prod": (reduction("number"), partial(Expression.sum, monoid="prod"), _over_axes(_total(np.prod))),
+    "max": (reduction("computed", empty=False), Expression.max, _over_axes(_extreme(np.max))),
     "min": (
         reduction("computed", empty=False),
         partial(Expression.max, monoid="min"),
-        computed(_over_axes(_extreme(np.min)), single),
+        _over_axes(_extreme(np.min)),
     ),
-    "any": (reduction("computed", bool_), partial(_logical, "max"), _over_axes(lambda x, **rest: np.any(x != 0, **rest))),
-    "all": (reduction("computed", bool_), partial(_logical, "min"), _over_axes(lambda x, **rest: np.all(x != 0, **rest))),
+    "any": (reduction("computed", bool_), partial(_logical, "max"), _over_axes(_truth(np.any))),
+    "all": (reduction("computed", bool_), partial(_logical, "min"), _over_axes(_truth(np.all))),
     "mean": (reduction("float"), mean, computed(_over_axes(np.mean), double)),
     "logsumexp": (reduction("float"), logsumexp, computed(_logsumexp_array, double)),
 }

@@ -18,7 +18,10 @@ CLASSES: dict[str, tuple[str, Callable[[DType], bool]]] = {
     "integer": ("an integer", lambda d: d.is_integer),
     "bits": ("an integer or bool", lambda d: not d.is_float),
     "bool": ("bool", lambda d: d.is_bool),
-    "computed": ("bool, an integer, or a float of at least 16 bits", lambda d: not d.is_float or d.bits >= 16),
+    "computed": (
+        "bool, an integer, or a float of at least 16 bits",
+        lambda d: not d.is_float or d.bits >= 16,
+    ),
     "any": ("any dtype", lambda d: True),
 }
 """Classes of dtypes an op takes: what an error says would be right, and the test."""
@@ -44,7 +47,9 @@ def check_class(dtype: DType, name: str) -> None:
 def common_dtype(types: Sequence[TensorType]) -> DType:
     """The dtype that all operands have; DTypeError where they differ."""
     if any(t.dtype != types[0].dtype for t in types):
-        raise DTypeError(f"operands have dtypes {', '.join(t.dtype.name for t in types)}, expected equal ones")
+        raise DTypeError(
+            f"operands have dtypes {', '.join(t.dtype.name for t in types)}, expected equal ones"
+        )
     return types[0].dtype
 
 

@@ -236,7 +236,9 @@ def create(name: str, groups: Sequence[Any], given: Mapping[str, Any], source: s
         raise OptionError(f"hlo has no op {name}")
     try:
         values = row.canonical(given)
-        types = [[v.type for v in g] if isinstance(g, list) else None if g is None else g.type for g in groups]
+        types = [
+            [v.type for v in g] if isinstance(g, list) else None if g is None else g.type for g in groups
+        ]
         results = row.infer(types, values)
     except LuminalError as error:
         raise type(error)(f"{name}: {error}") from None
