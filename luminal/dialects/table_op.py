@@ -85,6 +85,9 @@ def read_value(parser: AttrParser) -> Value:
     text = parser.parse_optional_str_literal()
     if text is not None:
         return text
+    escaped = parser.parse_optional_bytes_literal()  # xDSL's token for a string that is not plain ASCII
+    if escaped is not None:
+        return escaped.decode()
     for keyword, value in _KEYWORDS.items():
         if parser.parse_optional_keyword(keyword) is not None:
             return value

@@ -220,8 +220,9 @@ def _window(op: PrimitiveOp, xs: Sequence[Array], dims: Dims) -> Array:
     axis, size, step = op.integer("axis"), op.integer("size"), op.integer("step")
     if xs[0].shape[axis] < size:
         raise ShapeError(f"a window of {size} does not fit in an axis of {xs[0].shape[axis]}")
-    windows = np.lib.stride_tricks.sliding_window_view(xs[0], size, axis)
-    return windows[(*[slice(None)] * axis, slice(None, None, step))]
+    plain = xs[0].view(dtype_of(xs[0].dtype).bit_carrier)  # NumPy cannot stride over ml_dtypes
+    windows = np.lib.stride_tricks.sliding_window_view(plain, size, axis)
+    return windows[(*[slice(None)] * axis, slice(None, None, step))].view(xs[0].dtype)
 
 
 # ---- reductions and scans --------------------------------------------------------------------------------------
