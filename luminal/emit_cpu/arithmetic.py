@@ -80,7 +80,7 @@ def narrow(f: Function, x: Value, dtype: DType) -> Value:
 def _float_to_integer(f: Function, x: Value, dtype: DType) -> Value:
     """Truncation; what i64, or i32 for narrower integers, cannot hold becomes its least value. u8 goes
     through i64."""
-    through = "i64" if dtype.bits == 64 or (not dtype.is_signed and x.type.endswith("double")) else "i32"
+    through = "i64" if dtype.bits == 64 or (not dtype.is_signed and bits_of(x.type) == 64) else "i32"
     bits = bits_of(through)
     limit = 2.0 ** (bits - 1)
     # In f64, what lies between the least i32 and the next integer below truncates to the least i32.
