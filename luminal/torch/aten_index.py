@@ -173,10 +173,10 @@ def put(low: Lowering, x: Value, index: Value, source: Value, accumulate: bool =
 @lowers("masked_scatter")
 def masked_scatter(low: Lowering, x: Value, mask: Value, source: Value) -> Value:
     """The k-th place of the mask, in row-major order, takes the k-th element of the source."""
-    count = product(shape_of(x))
+    x, count = low.broadcast(x, low.shape), product(low.shape)
     if known_equal(product(shape_of(source)), 0) or count == 0:
         return x
-    flat_mask = low.reshape(low.broadcast(mask, shape_of(x)), (count,))
+    flat_mask = low.reshape(low.broadcast(mask, low.shape), (count,))
     running = low.b.cumsum(low.cast(flat_mask, i64), axis=0)
     place = low.b.maximum(low.b.sub(running, low.number(1, i64)), low.number(0, i64))
     place = low.b.where(flat_mask, place, low.number(0, i64))

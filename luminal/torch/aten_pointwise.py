@@ -13,10 +13,12 @@ from luminal.dim import Dim
 from luminal.dtype import DType, bf16, bool_, dtype_of, f16, f32, f64, i16, i32, i64
 from luminal.torch.lowering import Lowering, Operand, Scalar, Value, dtype, lowers, shape_of, type_of
 
-SAME = """abs neg=negative sign=sgn floor ceil trunc=fix exp exp2 expm1 log log2 log10 log1p sin cos tan
-    tanh sinh cosh asin acos atan asinh acosh atanh sigmoid silu relu erf erfc sqrt rsqrt reciprocal square bitwise_not
-    maximum minimum atan2 bitwise_and bitwise_or bitwise_xor fmax fmin"""
+SAME = """abs neg=negative exp exp2 expm1 log log2 log10 log1p sin cos tan
+    tanh sinh cosh asin acos atan asinh acosh atanh sigmoid silu relu erf sqrt rsqrt reciprocal square bitwise_not
+    maximum minimum atan2 bitwise_and bitwise_or bitwise_xor"""
 """Operands take the result's dtype; `hlo name=another ATen name`."""
+INTEGRAL = "floor ceil trunc=fix"
+"""The identity on integers."""
 COMPARISONS = "eq ne lt le gt ge"
 """Operands take their common dtype, the result is bool."""
 LOGICAL = "logical_not logical_and logical_or logical_xor"
@@ -66,7 +68,12 @@ def _predicate(hlo: str) -> Callable[..., Any]:
     return rule
 
 
+def _integral(hlo: str) -> Callable[..., Any]:
+    return lambda low, x: low.b.emit(hlo, x) if dtype(x).is_float else x
+
+
 _enter(SAME, _same)
+_enter(INTEGRAL, _integral)
 _enter(COMPARISONS, _comparison)
 _enter(LOGICAL, _logical)
 _enter(PREDICATES, _predicate)
@@ -241,10 +248,33 @@ def _widened(low: Lowering, x: Value) -> Value:
     return low.cast(x, f32 if low.dtype in (f16, bf16) else low.dtype)
 
 
+@lowers("sign", "sgn")
+def sign(low: Lowering, x: Value) -> Value:
+    return x if dtype(x) == bool_ else low.b.sign(x)
+
+
+@lowers("fmax")
+def fmax(low: Lowering, x: Value, y: Value) -> Value:
+    return _without_nan(low, "maximum", x, y)
+
+
+@lowers("fmin")
+def fmin(low: Lowering, x: Value, y: Value) -> Value:
+    return _without_nan(low, "minimum", x, y)
+
+
+def _without_nan(low: Lowering, hlo: str, x: Value, y: Value) -> Value:
+    """The larger or smaller one; a number wins over NaN."""
+    a, b = low.cast(x, low.dtype), low.cast(y, low.dtype)
+    chosen = low.b.emit(hlo, a, b)
+    if not low.dtype.is_float:
+        return chosen
+    return low.b.where(low.b.isnan(a), b, low.b.where(low.b.isnan(b), a, chosen))
+
+
 @lowers("copysign")
 def copysign(low: Lowering, x: Operand, sign: Operand) -> Value:
-    magnitude = low.b.abs(low.operand(x, low.dtype))
-    return low.b.where(_sign_bit(low, low.operand(sign, low.dtype)), low.b.neg(magnitude), magnitude)
+    return low.b.copysign(low.operand(x, low.dtype), low.operand(sign, low.dtype))
 
 
 @lowers("signbit")

@@ -135,7 +135,7 @@ def _adaptive_windows(
     taken: list[list[int]] = []
     mask: Value | None = None
     for number, wanted in enumerate(outputs):
-        size, cells_wanted = shape_of(x)[lead + number].constant, as_dim(wanted).constant
+        size, cells_wanted = shape_of(x)[lead + 2 * number].constant, as_dim(wanted).constant
         if size is None or cells_wanted is None:
             raise low.refuse("adaptive pooling of a symbolic size")
         cells = _cells(size, cells_wanted)

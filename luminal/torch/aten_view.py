@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, cast
 
+import torch
+
 from luminal import promotion
 from luminal.dim import Dim, as_dim, dim_max, dim_min, known_less_equal, product
 from luminal.dtype import f64, i64
@@ -288,6 +290,14 @@ def iota(low: Lowering, length: Size, start: Size = 0, step: Size = 1, **_: Any)
 def eye(low: Lowering, *_: Any, **__: Any) -> Value:
     rows, columns = low.iota(low.shape, 0), low.iota(low.shape, 1)
     return low.cast(low.b.eq(rows, columns), low.dtype)
+
+
+@lowers("tril_indices", "triu_indices")
+def triangle_indices(low: Lowering, *arguments: Any, **keywords: Any) -> Value:
+    """Known integers, written into the graph."""
+    target = cast(Any, low.node.target)
+    known = target(*arguments, **{**keywords, "dtype": torch.int64, "device": "cpu", "pin_memory": False})
+    return low.cast(low.reshape(low.constant_i64(known.flatten().tolist()), low.shape), low.dtype)
 
 
 @lowers("copy")

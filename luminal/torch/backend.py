@@ -12,6 +12,7 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._guards import TracingContext
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.utils._python_dispatch import _disable_current_modes
 
 from luminal.errors import DeviceError
 from luminal.torch.calling import CompiledGraph
@@ -89,13 +90,14 @@ class GraphCompiler:
     def _compile(
         self, module: torch.fx.GraphModule, fakes: Sequence[Any], static: frozenset[int], kind: str
     ) -> CompiledGraph:
-        imported = import_graph(module, fakes, self.options, kind)
-        written = {imported.inputs[position].argument for _, position in imported.updates}
-        if kind != "backward":
-            self.written, self.static = frozenset(written), static
-        constants = constant_positions(imported, static - written)
-        program = build_program(imported, self.target, self.options, constants)
-        return CompiledGraph(imported, program, constants, self.options.freeze)
+        with _disable_current_modes():  # constants of the graph are real tensors
+            imported = import_graph(module, fakes, self.options, kind)
+            written = {imported.inputs[position].argument for _, position in imported.updates}
+            if kind != "backward":
+                self.written, self.static = frozenset(written), static
+            constants = constant_positions(imported, static - written)
+            program = build_program(imported, self.target, self.options, constants)
+            return CompiledGraph(imported, program, constants, self.options.freeze)
 
 
 def import_graph(

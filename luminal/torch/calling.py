@@ -1,12 +1,12 @@
 """A compiled graph as what AOTAutograd calls: one list of arguments in, a list of results out.
 
 Tensors go in and out as addresses. The only copies are of inputs whose memory is not that of a permuted row-major
-tensor, of results that must have such strides, and of updates that could not be made in place; `copied_bytes` in
-`luminal.stats()` counts them.
+tensor, and of results that must have such strides; `copied_bytes` counts them.
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
@@ -14,26 +14,34 @@ from typing import Any, Protocol, cast
 import numpy as np
 import torch
 
-from luminal.dialects.tensor_type import TensorType
 from luminal.dim import Dim
+from luminal.plan.constants import Constant, Epoch
+from luminal.runtimes.memory import allocate
 from luminal.torch import report
 from luminal.torch.extern import CARRIERS, from_carrier, to_carrier
 from luminal.torch.import_fx import ImportedGraph, InputSlot, OutputSlot
 from luminal.torch.layout import Layout
+from luminal.torch.symbols import SymbolBinding
 
+POOLED_BYTES = 1 << 20
+"""Results from this size on come from Luminal's own memory pool, on huge pages; smaller ones from torch."""
+_BYTE = np.dtype(np.uint8)
 Sizes = tuple[int, ...]
+Copies = list[tuple[torch.Tensor, torch.Tensor]]
 
 
 class Program(Protocol):
-    """What the call path needs of a compiled module. `in_place` are the updates that are made in the input's memory:
-    their output pointer is the input's."""
+    """What the call path needs of a compiled module: that of `luminal.plan.executable.PlanExecutable`.
+
+    Updates are written into the memory of their inputs.
+    """
 
     @property
-    def in_place(self) -> frozenset[int]: ...
-    def set_constants(self, tensors: Mapping[int, torch.Tensor]) -> None: ...
-    def run_tensors(
-        self, inputs: Sequence[torch.Tensor | None], dims: Mapping[str, int], outputs: Sequence[torch.Tensor]
-    ) -> None: ...
+    def dim_names(self) -> tuple[str, ...]: ...
+    @property
+    def call_inputs(self) -> tuple[int, ...]: ...
+    def bind_constants(self, constants: Mapping[int, Constant]) -> None: ...
+    def run_pointers(self, inputs: Sequence[int], dims: Sequence[int], outputs: Sequence[int]) -> None: ...
 
 
 def size_function(dims: Sequence[Sequence[Dim]], names: Sequence[str]) -> Callable[..., tuple[Sizes, ...]]:
@@ -49,23 +57,21 @@ def size_function(dims: Sequence[Sequence[Dim]], names: Sequence[str]) -> Callab
 
 
 @dataclass
-class _Constants:
-    """The parameters that a program has laid out anew, and how they looked when it did."""
+class _Bound:
+    """The parameters that a program holds laid out anew, and how they looked when it did so."""
 
     tensors: list[torch.Tensor]
     versions: list[int]
-    pointers: list[int]
+    addresses: list[int]
     epoch: int
+    kept: list[torch.Tensor]
 
-    def fresh(self, tensors: Sequence[torch.Tensor], epoch: int) -> bool:
-        if epoch != self.epoch:
-            return False
-        for given, known, version, pointer in zip(
-            tensors, self.tensors, self.versions, self.pointers, strict=True
-        ):
-            if given is not known or given._version != version or given.data_ptr() != pointer:
-                return False
-        return True
+    def holds(self, tensors: list[torch.Tensor]) -> bool:
+        return (
+            all(map(operator.is_, tensors, self.tensors))
+            and _versions(tensors) == self.versions
+            and [tensor.data_ptr() for tensor in tensors] == self.addresses
+        )
 
 
 class CompiledGraph:
@@ -81,166 +87,140 @@ class CompiledGraph:
         freeze: bool,
         checked: bool = False,
     ) -> None:
-        """`constants` are positions of graph inputs that are parameters. `freeze`: they never change after the first
-        call. `checked`: strides of the arguments are compared with the traced ones, since no guard has done so."""
+        """`constants` are positions of graph inputs that are bound once. `freeze`: they never change after the first
+        call. `checked`: strides of arguments are compared with the traced ones, since no guard has done so."""
         self.imported, self.program, self.freeze, self.checked = imported, program, freeze, checked
-        self._constants: _Constants | None = None
-        self._constant_slots = [
-            (position, imported.inputs[position]) for position in constants
-            if imported.inputs[position].constant is None
-        ]  # fmt: skip
-        self._fixed = {
-            position: slot.constant
-            for position, slot in enumerate(imported.inputs)
-            if slot.constant is not None
-        }
-        self._varying = [
-            (position, slot) for position, slot in enumerate(imported.inputs)
-            if position not in set(constants) and slot.constant is None
-        ]  # fmt: skip
-        names = [binding.name for binding in imported.bindings]
-        self._names = names
-        self._updated = dict(imported.updates)
-        self._layouts = self._result_layouts()
-        self._sizes = size_function(
-            [row for layout in self._layouts for row in (layout.shape, layout.strides)]
-            + [row for slot in imported.outputs for row in _view_rows(slot)],
-            names,
+        slots = imported.inputs
+        self._constants = [(position, slots[position]) for position in constants]
+        self._parameters = [slot.argument for _, slot in self._constants if slot.constant is None]
+        self._bound: _Bound | None = None
+        self._slots = [slots[position] for position in program.call_inputs]
+        self._direct = (
+            None if checked or any(map(_is_indirect, self._slots)) else [s.argument for s in self._slots]
         )
-        self._stored = size_function([t.shape for t in imported.result_types], names)
+        self._results = self._result_layouts()
+        self._updates = [(number, slots[position]) for number, position in imported.updates]
+        self._hlo_outputs = len(self._results) + len(self._updates)
+        names = [binding.name for binding in imported.bindings]
+        rows = [
+            row for layout in self._results for row in (layout.shape, layout.strides, layout.stored.shape)
+        ]
+        rows += [row for slot in imported.outputs for row in _extra_rows(slot)]
+        self._sizes = size_function(rows, names)
+        self._readers = [_reader(binding) for binding in imported.bindings]
+        self._dim_order = [names.index(name) for name in program.dim_names]
+        if not names:
+            fixed = self._sizes()
+            self._sizes = lambda: fixed
 
     def _result_layouts(self) -> list[Layout]:
-        """How each hlo result that is no update lies in memory, by its number."""
-        found: dict[int, Layout] = {}
-        for slot in self.imported.outputs:
-            if slot.kind == "computed":
-                found[slot.number] = cast(Layout, slot.layout)
-        return [found[number] for number in range(len(self.imported.result_types) - len(self._updated))]
+        """How each hlo result that is no update lies in memory."""
+        found = {
+            s.number: cast(Layout, s.layout)
+            for s in self.imported.outputs
+            if s.kind in ("computed", "hidden")
+        }
+        return [found[number] for number in sorted(found)]
 
     def __call__(self, arguments: list[Any]) -> list[Any]:
         given = list(arguments)
         arguments.clear()
-        values = [self._value(given, binding) for binding in self.imported.bindings]
-        dims = dict(zip(self._names, values, strict=True))
-        self._bind_constants(given)
-        inputs: list[torch.Tensor | None] = [None] * len(self.imported.inputs)
-        for position, slot in self._varying:
-            inputs[position] = self._stored_input(given[slot.argument], slot, values)
+        values = [read(given) for read in self._readers]
+        if self._constants:
+            self._bind(given)
         sizes = self._sizes(*values)
-        results, outputs, copies = self._allocate(sizes, values, inputs, given)
-        self.program.run_tensors(inputs, dims, outputs)
-        for target, source in copies:
-            report.count_copy(source)
+        kept: list[torch.Tensor] = []
+        before: Copies = []
+        if self._direct is not None:
+            inputs = [given[number].data_ptr() for number in self._direct]
+        else:
+            inputs = [self._address(given[slot.argument], slot, kept, before) for slot in self._slots]
+        results, outputs, after = self._allocate(sizes)
+        self.program.run_pointers(inputs, [values[i] for i in self._dim_order], outputs)
+        for target, source in (*before, *after):
             target.copy_(source)
-        return self._collect(given, results, sizes, values)
+            report.count_copy(source)
+        return self._collect(given, results, sizes)
 
-    def _value(self, given: Sequence[Any], binding: Any) -> int:
-        argument = given[binding.argument]
-        value = argument if binding.axis is None else argument.size(binding.axis)
-        return value // binding.divisor
+    # ---- inputs ------------------------------------------------------------------------------------------------
 
-    def _bind_constants(self, given: Sequence[Any]) -> None:
-        known = self._constants
-        if known is not None and self.freeze and known.epoch == report.epoch():
-            return
-        tensors = [given[slot.argument] for _, slot in self._constant_slots]
-        if known is not None and known.fresh(tensors, report.epoch()):
-            return
-        stored = dict(self._fixed)
-        for (position, slot), tensor in zip(self._constant_slots, tensors, strict=True):
-            stored[position] = self._stored_input(tensor, slot, ())
-        self.program.set_constants(cast("dict[int, torch.Tensor]", stored))
-        versions = [tensor._version if not tensor.is_inference() else 0 for tensor in tensors]
-        pointers = [tensor.data_ptr() for tensor in tensors]
-        self._constants = _Constants(tensors, versions, pointers, report.epoch())
+    def _bind(self, given: Sequence[Any]) -> None:
+        """Have the program lay out the parameters where they are not those of the last call."""
+        bound = self._bound
+        if bound is not None and bound.epoch == Epoch.current:
+            if self.freeze or bound.holds([given[number] for number in self._parameters]):
+                return
+        tensors = [given[number] for number in self._parameters]
+        constants: dict[int, Constant] = {}
+        kept: list[torch.Tensor] = []
+        for position, slot in self._constants:
+            tensor = slot.constant if slot.constant is not None else given[slot.argument]
+            address = self._address(tensor, slot, kept, [])
+            constants[position] = Constant(address, tensor, _versions([tensor])[0])
+        self.program.bind_constants(constants)
+        addresses = [tensor.data_ptr() for tensor in tensors]
+        self._bound = _Bound(tensors, _versions(tensors), addresses, Epoch.current, kept)
 
-    def _stored_input(self, tensor: torch.Tensor, slot: InputSlot, values: Sequence[int]) -> torch.Tensor:
-        """The row-major tensor that the graph takes, over the argument's own memory where that fits."""
-        layout = slot.layout
-        plain = tensor.detach()
-        if layout.dtype in CARRIERS or not layout.dense:
-            plain = to_carrier(plain)
-        if layout.dense and not self.checked:
-            return _permuted(plain, layout)
-        stored = _permuted(plain, layout)
-        if stored.is_contiguous():
-            return stored
-        report.count_copy(stored)
-        return stored.contiguous()
+    def _address(self, tensor: torch.Tensor, slot: InputSlot, kept: list[torch.Tensor], back: Copies) -> int:
+        """Where the row-major tensor that the graph takes lies: in the argument's own memory, or in a copy, which goes
+        into `kept`, and into `back` if the graph updates it."""
+        if not self.checked and not _is_indirect(slot):
+            return tensor.data_ptr()
+        own = stored_view(to_carrier(tensor.detach()), slot.layout)
+        if own.is_contiguous():
+            kept.append(own)
+            return own.data_ptr()
+        copy = own.contiguous()
+        report.count_copy(copy)
+        kept.append(copy)
+        if any(slot is updated for _, updated in self._updates):
+            back.append((own, copy))
+        return copy.data_ptr()
 
-    def _allocate(
-        self,
-        sizes: Sequence[Sizes],
-        values: Sequence[int],
-        inputs: Sequence[torch.Tensor | None],
-        given: Sequence[Any],
-    ) -> tuple[list[torch.Tensor], list[torch.Tensor], list[tuple[torch.Tensor, torch.Tensor]]]:
-        """Results as the user gets them, the row-major tensors that the program writes, and copies to make after."""
+    # ---- results -----------------------------------------------------------------------------------------------
+
+    def _allocate(self, sizes: tuple[Sizes, ...]) -> tuple[list[torch.Tensor], list[int], Copies]:
+        """Results as the user gets them, the addresses that the program writes to, and copies to make after it."""
         results: list[torch.Tensor] = []
-        outputs: list[torch.Tensor] = []
-        copies: list[tuple[torch.Tensor, torch.Tensor]] = []
-        stored = self._stored(*values)
-        for number, layout in enumerate(self._layouts):
-            size, stride = sizes[2 * number], sizes[2 * number + 1]
-            result = torch.empty_strided(size, stride, dtype=layout.dtype)
-            results.append(result)
+        outputs: list[int] = [0] * self._hlo_outputs
+        copies: Copies = []
+        for number, layout in enumerate(self._results):
+            shape, strides, stored = sizes[3 * number : 3 * number + 3]
             if layout.dense:
-                outputs.append(_permuted(to_carrier(result), layout))
-                continue
-            temporary = torch.empty(stored[number], dtype=layout.stored.dtype.torch)
-            outputs.append(temporary)
-            copies.append((result, from_carrier(temporary, layout.dtype)))
-        for number in range(len(self._layouts), len(stored)):
-            position = self._updated[number]
-            slot = self.imported.inputs[position]
-            target = cast(torch.Tensor, inputs[position])
-            original = given[slot.argument]
-            if number in self.program.in_place:
-                outputs.append(target)
-                if target.data_ptr() != original.data_ptr():
-                    copies.append((_permuted(to_carrier(original.detach()), slot.layout), target))
-                continue
-            temporary = torch.empty_like(target)
-            outputs.append(temporary)
-            copies.append((_permuted(to_carrier(original.detach()), slot.layout), temporary))
+                result = _new_tensor(shape, strides, stored, layout.dtype)
+                outputs[number] = result.data_ptr()
+            else:
+                result = torch.empty_strided(shape, strides, dtype=layout.dtype)
+                temporary = torch.empty(stored, dtype=layout.stored.dtype.torch)
+                outputs[number] = temporary.data_ptr()
+                copies.append((result, from_carrier(temporary, layout.dtype)))
+            results.append(result)
         return results, outputs, copies
 
     def _collect(
-        self,
-        given: Sequence[Any],
-        results: Sequence[torch.Tensor],
-        sizes: Sequence[Sizes],
-        values: Sequence[int],
+        self, given: Sequence[Any], results: list[torch.Tensor], sizes: tuple[Sizes, ...]
     ) -> list[Any]:
         collected: list[Any] = []
-        row = 2 * len(self._layouts)
+        row = 3 * len(self._results)
         for slot in self.imported.outputs:
             if slot.kind == "computed":
                 collected.append(results[slot.number])
             elif slot.kind == "argument":
                 collected.append(given[slot.number])
             elif slot.kind == "view":
-                size, stride, (offset,) = sizes[row : row + 3]
-                collected.append(given[slot.number].as_strided(size, stride, offset))
+                shape, strides, (offset,) = sizes[row : row + 3]
+                collected.append(given[slot.number].as_strided(shape, strides, offset))
+                row += 3
             elif slot.kind == "size":
                 collected.append(sizes[row][0])
-            else:
+                row += 1
+            elif slot.kind == "none":
                 collected.append(None)
-            row += len(_view_rows(slot))
         return collected
 
 
-def _view_rows(slot: OutputSlot) -> list[Sequence[Dim]]:
-    if slot.kind == "view":
-        layout = cast(Layout, slot.layout)
-        return [layout.shape, layout.strides, (cast(Dim, slot.offset),)]
-    return [(cast(Dim, slot.size),)] if slot.kind == "size" else []
-
-
-def _permuted(tensor: torch.Tensor, layout: Layout) -> torch.Tensor:
-    """The row-major tensor over the same memory; expanded axes are narrowed to one element."""
-    if layout.row_major and tuple(layout.shape) == layout.stored.shape[: len(layout.shape)]:
-        return tensor
+def stored_view(tensor: torch.Tensor, layout: Layout) -> torch.Tensor:
+    """The tensor with its axes in the order of memory; expanded ones narrowed to one element."""
     turned = tensor.permute(layout.order)
     for axis, size in enumerate(layout.stored.shape):
         if size.constant == 1 and turned.size(axis) > 1:
@@ -248,4 +228,41 @@ def _permuted(tensor: torch.Tensor, layout: Layout) -> torch.Tensor:
     return turned
 
 
-_ = np, TensorType
+def _is_indirect(slot: InputSlot) -> bool:
+    """Whether an argument's address alone is not enough."""
+    return not slot.layout.dense or slot.layout.dtype in CARRIERS
+
+
+def _reader(binding: SymbolBinding) -> Callable[[Sequence[Any]], int]:
+    """The function that reads a symbol's value off the arguments."""
+    number, axis, divisor = binding.argument, binding.axis, binding.divisor
+    if axis is not None:
+        return lambda given: given[number].size(axis) // divisor
+    if divisor != 1:
+        return lambda given: given[number] // divisor
+    return operator.itemgetter(number)
+
+
+def _versions(tensors: Sequence[torch.Tensor]) -> list[int]:
+    """How often each tensor was written to; 0 for those of inference mode, which do not count."""
+    try:
+        return [tensor._version for tensor in tensors]
+    except RuntimeError:
+        return [0 if tensor.is_inference() else tensor._version for tensor in tensors]
+
+
+def _new_tensor(shape: Sizes, strides: Sizes, stored: Sizes, dtype: torch.dtype) -> torch.Tensor:
+    count = 1
+    for size in stored:
+        count *= size
+    if count * dtype.itemsize < POOLED_BYTES:
+        return torch.empty_strided(shape, strides, dtype=dtype)
+    memory = torch.from_numpy(allocate((count * dtype.itemsize,), _BYTE))
+    return memory.view(dtype).as_strided(shape, strides)
+
+
+def _extra_rows(slot: OutputSlot) -> list[Sequence[Dim]]:
+    if slot.kind == "view":
+        layout = cast(Layout, slot.layout)
+        return [layout.shape, layout.strides, (cast(Dim, slot.offset),)]
+    return [(cast(Dim, slot.size),)] if slot.kind == "size" else []

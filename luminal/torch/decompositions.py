@@ -18,9 +18,7 @@ KEPT = (
     "aten.roll.default",  # the decomposition gathers; two slices do
     "aten._fused_rms_norm.default",
     "aten.rms_norm.default",
-    "aten.max_unpool",
     "aten._prelu_kernel.default",
-    "aten.trace.default",
     "aten.xlogy",  # the decomposition reads a NaN as a number where the other operand is 0
     "aten.special_entr",
 )

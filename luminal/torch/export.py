@@ -90,6 +90,3 @@ def _fixed_value(program: ExportedProgram, spec: Any) -> Any:
         raise UnsupportedOpError(f"the exported program takes {spec.kind.name}, which Luminal does not")
     found = program.state_dict.get(spec.target)
     return found if found is not None else program.constants[spec.target]
-
-
-

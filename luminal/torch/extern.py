@@ -112,6 +112,9 @@ def encode_call(node: torch.fx.Node, lookup: Callable[[torch.fx.Node], Any]) -> 
     else:
         call["op"] = encode(node.target)
         call["call"] = next(_CALLS)
+    fakes = node.meta.get("val")
+    listed = fakes if isinstance(fakes, (list, tuple)) else (fakes,)
+    call["results"] = sum(isinstance(fake, torch.Tensor) for fake in listed)
     return json.dumps(call), operands
 
 
@@ -143,6 +146,8 @@ def call_extern(payload: str, tensors: Sequence[torch.Tensor], dims: Mapping[str
     function = _find_op(op) if isinstance(op, str) else op
     with torch.no_grad():
         result = function(*map(decode, call["args"]), **{k: decode(v) for k, v in call["kwargs"].items()})
+    if not call["results"]:
+        return [torch.zeros(1, dtype=torch.uint8)]
     results = result if isinstance(result, (list, tuple)) else [result]
     return [
         to_carrier(tensor.detach()).contiguous() for tensor in results if isinstance(tensor, torch.Tensor)

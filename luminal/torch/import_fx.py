@@ -23,11 +23,11 @@ from luminal.dialects.graph_op import DEFAULT_LICENCES, build_graph, finish_grap
 from luminal.dialects.hlo.builder import HloBuilder
 from luminal.dialects.tensor_type import TensorType, tensor_type
 from luminal.dim import Dim, Symbol, as_dim, known_unequal
-from luminal.dtype import dtype_of
+from luminal.dtype import dtype_of, u8
 from luminal.errors import CompileError, ShapeError, UnsupportedOpError
 from luminal.torch.aten_table import FUNCTIONS, LOWERINGS
 from luminal.torch.extern import CARRIERS, FALLBACKS, carried_type, encode_call, to_carrier
-from luminal.torch.layout import Layout, layout_of
+from luminal.torch.layout import Layout, layout_of, plain_layout
 from luminal.torch.lowering import Lowering, Value, type_of
 from luminal.torch.scalars import lower_scalar
 from luminal.torch.source import source_of
@@ -36,7 +36,9 @@ from luminal.torch.symbols import SymbolBinding, SymbolTable
 _LOG = logging.getLogger(__name__)
 INLINE_ELEMENTS = 64
 """Constant tensors of the graph up to this size are written into it; larger ones become inputs that never change."""
-ASSERTIONS = ("_assert_scalar", "_assert_tensor_metadata", "_assert_async", "sym_constrain_range")
+ASSERTIONS = ("_assert_scalar", "_assert_tensor_metadata", "sym_constrain_range")
+"""Ops whose truth was established when tracing."""
+TOKEN = u8
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,7 @@ class InputSlot:
 class OutputSlot:
     """One output of the FX graph, by `kind`:
 
-    "computed": result `number` of the hlo graph, in `layout`; "argument": argument `number` itself; "view": `layout`
+    "computed": result `number` of the hlo graph, in `layout`; "hidden": the same, but nobody wants it; "argument": argument `number` itself; "view": `layout`
     laid over the storage of argument `number` at `offset`; "size": the integer `size`; "none".
     """
 
@@ -84,6 +86,7 @@ class _State:
     inputs: list[InputSlot] = field(default_factory=list[InputSlot])
     placeholders: list[torch.fx.Node] = field(default_factory=list[torch.fx.Node])
     written: dict[torch.fx.Node, Value] = field(default_factory=dict[torch.fx.Node, Value])
+    token: Value | None = None
     fallbacks: Counter[str] = field(default_factory=Counter[str])
 
 
@@ -123,6 +126,9 @@ class FxImporter:
             if node.op == "call_function":
                 self._call(node)
         outputs, results = self._outputs(nodes[-1])
+        if self.state.token is not None:  # what only has effects happens because the graph returns its token
+            outputs.append(OutputSlot("hidden", len(results), plain_layout(type_of(self.state.token))))
+            results.append(self.state.token)
         updates = self._updates(results, block)
         finish_graph(block, results)
         fakes = [node.meta.get("val") for node in self.state.placeholders]
@@ -250,12 +256,26 @@ class FxImporter:
         listed = list(fakes) if isinstance(fakes, (list, tuple)) else [fakes]
         types = [carried_type(fake, self.symbols) for fake in listed if isinstance(fake, torch.Tensor)]
         if not types:
+            self._effect(node, payload, operands)
             return None
-        results = self.b.emit("extern", operands, target=str(node.target), payload=payload, types=[(t.dtype, *t.shape) for t in types])
+        results = self.b.emit(
+            "extern",
+            operands,
+            target=str(node.target),
+            payload=payload,
+            types=[(t.dtype, *t.shape) for t in types],
+        )
         if not isinstance(fakes, (list, tuple)):
             return results
         found = iter(results if isinstance(results, tuple) else (results,))
         return tuple(next(found) if isinstance(fake, torch.Tensor) else None for fake in listed)
+
+    def _effect(self, node: torch.fx.Node, payload: str, operands: list[Value]) -> None:
+        """A call without results: it takes the last such call's token and gives a new one, which keeps their order."""
+        before = [] if self.state.token is None else [self.state.token]
+        self.state.token = self.b.emit(
+            "extern", [*operands, *before], target=str(node.target), payload=payload, types=[(TOKEN, 1)]
+        )
 
     def _tensor_or_size(self, node: torch.fx.Node) -> Any:
         value = self.state.values[node]

@@ -83,6 +83,15 @@ def layout_of(fake: torch.Tensor, symbols: SymbolTable) -> Layout:
     return Layout(shape, strides, full_order, stored, True, fake.dtype)
 
 
+def plain_layout(stored: TensorType) -> Layout:
+    """The layout of a row-major tensor."""
+    strides: list[Dim] = [as_dim(1)]
+    for size in reversed(stored.shape[1:]):
+        strides.insert(0, strides[0] * size)
+    order = tuple(range(stored.rank))
+    return Layout(stored.shape, tuple(strides[: stored.rank]), order, stored, True, stored.dtype.torch)
+
+
 def _counts(shape: tuple[Dim, ...]) -> bool:
     """Whether the tensor has elements, as far as is known."""
     return not any(size.constant == 0 for size in shape)

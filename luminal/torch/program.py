@@ -1,4 +1,4 @@
-"""The seam to the compiler: an hlo module becomes a `Program` that runs on torch tensors."""
+"""The seam to the compiler: an hlo module becomes a `Program` that runs on addresses."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
-import torch
 from xdsl.dialects.builtin import ModuleOp
 
+from luminal.compiler import compile_module
 from luminal.dialects.graph_op import GraphOp
 from luminal.dialects.hlo.interpreter import interpret
-from luminal.dtype import DType
+from luminal.dialects.tensor_type import TensorType
+from luminal.options import CompileOptions
+from luminal.plan.constants import Constant
+from luminal.plan.library import as_numpy, as_torch
 from luminal.torch.calling import Program
 from luminal.torch.extern import call_extern
 from luminal.torch.import_fx import ImportedGraph
@@ -23,54 +26,52 @@ Array = np.ndarray[Any, Any]
 def build_program(
     imported: ImportedGraph, target: str, options: TorchOptions, constants: Sequence[int]
 ) -> Program:
-    """Compile a module for a target."""
-    return ReferenceProgram(imported.module)
+    """Compile a module for a target; `constants` are the positions of inputs that are bound once."""
+    if target == "reference":
+        return ReferenceProgram(imported.module, constants, imported.updates)
+    chosen = CompileOptions(
+        constants=tuple(constants),
+        updates=tuple(imported.updates),
+        hint=tuple(sorted(imported.hints.items())),
+        mode=options.mode,
+        cache=options.cache,
+    )
+    return cast(Program, compile_module(imported.module, target, chosen))
 
 
 class ReferenceProgram:
-    """Runs the hlo graph in NumPy, op by op; nothing is updated in place."""
+    """Runs an hlo graph in NumPy, op by op: the judge of compiled ones."""
 
-    in_place: frozenset[int] = frozenset()
-
-    def __init__(self, module: ModuleOp) -> None:
-        self.graph = cast(GraphOp, next(iter(module.ops)))
-        self._constants: dict[int, torch.Tensor] = {}
-
-    def set_constants(self, tensors: Mapping[int, torch.Tensor]) -> None:
-        self._constants = dict(tensors)
-
-    def run_tensors(
-        self, inputs: Sequence[torch.Tensor | None], dims: Mapping[str, int], outputs: Sequence[torch.Tensor]
+    def __init__(
+        self, module: ModuleOp, constants: Sequence[int], updates: Sequence[tuple[int, int]]
     ) -> None:
-        arrays = [
-            array_of(self._constants[number] if tensor is None else tensor, type_.dtype)
-            for number, (tensor, type_) in enumerate(zip(inputs, self.graph.input_types, strict=True))
-        ]
-        results = interpret(self.graph, arrays, dims, _call)
-        for tensor, array in zip(outputs, results, strict=True):
-            tensor.copy_(tensor_of(array).view(tensor.dtype).reshape(tensor.shape))
+        self.graph = cast(GraphOp, next(iter(module.ops)))
+        self.dim_names = tuple(symbol.name for symbol in self.graph.symbols)
+        self.call_inputs = tuple(n for n in range(len(self.graph.input_types)) if n not in set(constants))
+        self._updates = dict(updates)
+        self._constants: dict[int, int] = {}
+
+    def bind_constants(self, constants: Mapping[int, Constant]) -> None:
+        self._constants = {position: constant.address for position, constant in constants.items()}
+
+    def run_pointers(self, inputs: Sequence[int], dims: Sequence[int], outputs: Sequence[int]) -> None:
+        values = dict(zip(self.dim_names, dims, strict=True))
+        addresses = {**self._constants, **dict(zip(self.call_inputs, inputs, strict=True))}
+        arrays = [_array_at(addresses[n], type_, values) for n, type_ in enumerate(self.graph.input_types)]
+        results = interpret(self.graph, arrays, values, _call)
+        for number, (type_, result) in enumerate(zip(self.graph.output_types, results, strict=True)):
+            target = self._updates.get(number)
+            address = outputs[number] if target is None else addresses[target]
+            np.copyto(_array_at(address, type_, values), result)
+
+
+def _array_at(address: int, type_: TensorType, dims: Mapping[str, int]) -> Array:
+    from luminal.plan.kernels import memory_view
+
+    shape = tuple(size.evaluate(dims) for size in type_.shape)
+    return memory_view(address, int(np.prod(shape, dtype=np.int64)), type_.dtype).reshape(shape)
 
 
 def _call(op: Any, operands: Sequence[Array], dims: Mapping[str, int]) -> list[Array]:
-    tensors = [tensor_of(np.ascontiguousarray(array)) for array in operands]
-    results = call_extern(op.values["payload"], tensors, dims)
-    return [array_of(tensor, type_.dtype) for tensor, type_ in zip(results, op.result_types, strict=True)]
-
-
-def array_of(tensor: torch.Tensor, dtype: DType) -> Array:
-    """The tensor's memory as a NumPy array of the dtype; made contiguous where it is not."""
-    plain = tensor.detach().contiguous()
-    if plain.dtype == torch.bool or dtype.numpy.kind != "V" and plain.dtype.itemsize != 2:
-        return plain.numpy()
-    integers = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[plain.dtype.itemsize]
-    return plain.view(integers).numpy().view(dtype.numpy)
-
-
-def tensor_of(array: Array) -> torch.Tensor:
-    """A torch tensor over the array's memory, of the torch dtype of the same name."""
-    from luminal.dtype import dtype_of
-
-    dtype = dtype_of(array.dtype)
-    carrier = {1: np.uint8, 2: np.int16, 4: np.int32, 8: np.int64}[array.dtype.itemsize]
-    contiguous = np.ascontiguousarray(array).reshape(array.shape)
-    return torch.from_numpy(contiguous.view(carrier).copy()).view(dtype.torch)
+    tensors = [as_torch(operand.copy()) for operand in operands]
+    return [as_numpy(result) for result in call_extern(op.values["payload"], tensors, dims)]
