@@ -40,7 +40,7 @@ class Canonical:
 
 
 def canonical_region(region: Region) -> Canonical:
-    """The canonical form of a region.  The order of the indices of an output with a dynamic address is kept: writes
+    """The canonical form of a region.  The order of the indices of an output that updates an argument is kept: writes
     that meet are in that order, i0 outermost."""
     terms = region.terms()
     sizes, gone = _coalesce(region, terms)
@@ -131,6 +131,11 @@ def _accesses(region: Region, terms: Sequence[Term]) -> list[Affine]:
     return found
 
 
+def _is_ordered(output: Output) -> bool:
+    """Whether two writes of an output may meet, so that the order of its indices has a meaning."""
+    return output.dynamic is not None or output.alias >= 0
+
+
 def _coalesce(region: Region, terms: Sequence[Term]) -> tuple[dict[str, Dim], dict[str, str]]:
     """The sizes of the indices that stay, and which index each of the others has become part of."""
     groups = [set(term.reduce.indices) for term in terms if term.op == "reduce"]
@@ -142,7 +147,7 @@ def _coalesce(region: Region, terms: Sequence[Term]) -> tuple[dict[str, Dim], di
     for term in terms:
         if isinstance(term.attribute, ScanAttribute | LoopAttribute):
             fixed.add(term.attribute.index)
-    ordered = [sorted(o.indices, key=natural_key) for o in region.outputs if o.dynamic is not None]
+    ordered = [sorted(o.indices, key=natural_key) for o in region.outputs if _is_ordered(o)]
     gone: dict[str, str] = {}
 
     def join(inner: str) -> bool:
@@ -180,7 +185,7 @@ def _index_names(region: Region, terms: Sequence[Term], sizes: Mapping[str, Dim]
 
     names: dict[str, str] = {}
     for output in region.outputs:
-        order = sorted(output.indices & sizes.keys(), key=natural_key if output.dynamic is not None else falling)
+        order = sorted(output.indices & sizes.keys(), key=natural_key if _is_ordered(output) else falling)
         for name in order:
             names.setdefault(name, f"i{len(names)}")
     count = len(names)

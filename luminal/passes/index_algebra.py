@@ -110,16 +110,34 @@ class IndexAlgebra:
         return Index(affine, dynamic)
 
     def address(self, indices: Sequence[Index], strides: Sequence[Dim]) -> Index:
-        """The sum of index * stride."""
+        """The sum of index * stride; the two halves of a division that meet in it are whole again."""
         total, offset = dict[str, Dim](), ZERO
-        dynamic: Index = FIRST
-        for index, stride in zip(indices, strides, strict=True):
+        dynamic: dict[Term, Dim] = {}
+        pending = list(zip(indices, strides, strict=True))
+        while pending:
+            index, stride = pending.pop()
             for leaf, step in index.affine.strides:
                 total[leaf] = total.get(leaf, ZERO) + step * stride
             offset = offset + index.affine.offset * stride
             if index.dynamic is not None:
-                dynamic = self.plus(dynamic, self.scaled(Index(CONSTANT, index.dynamic), stride))
-        return Index(Affine.of(total, offset), dynamic.dynamic)
+                dynamic[index.dynamic] = dynamic.get(index.dynamic, ZERO) + stride
+            if not pending:
+                pending = self._whole_parts(dynamic)
+        found: Index = FIRST
+        for term, stride in sorted(dynamic.items(), key=lambda item: item[0].number):
+            found = self.plus(found, self.scaled(Index(CONSTANT, term), stride))
+        return Index(Affine.of(total, offset), found.dynamic)
+
+    def _whole_parts(self, dynamic: dict[Term, Dim]) -> list[tuple[Index, Dim]]:
+        """Takes (e // q) * q * s + (e % q) * s out of a sum and gives e * s, where there is such a pair."""
+        for rest in [term for term in dynamic if term.op == "mod" and term.attribute == "floor"]:
+            divisor = self.affine(rest.operands[1])
+            quotient = self.table.apply("recip", rest.operands, "floor", i64)
+            if divisor is not None and quotient in dynamic and dynamic[quotient] == dynamic[rest] * divisor.offset:
+                stride = dynamic.pop(rest)
+                del dynamic[quotient]
+                return [(self.index(rest.operands[0]), stride)]
+        return []
 
     def bounds(self, affine: Affine) -> tuple[Dim, Dim] | None:
         """The least and the greatest value over all leaves; None where the sign of a stride is not known."""

@@ -201,6 +201,10 @@ class RegionWalk:
             return self.algebra.term(point.indices[value.integer("axis")])
         return self.table.dimension(as_dim(cast("int | Dim", value.attributes["dim"])))
 
+    def index(self, term: Term) -> Index:
+        """An integer term as an index."""
+        return self.algebra.index(self.cast(term, i64))
+
     def load(self, value: Value, address: Index, guard: Term | None) -> Term:
         """An element of memory; where the guard is false, zero."""
         key = ("memory", value.number, address, guard)
@@ -420,7 +424,7 @@ def _gather(walk: RegionWalk, value: Value, point: Point) -> Request:
     for place, size in zip(places, data.shape, strict=True):
         index = FIRST
         if size != 1:
-            index = walk.algebra.index(walk.cast((yield place, point), i64))
+            index = walk.index((yield place, point))
         indices.append(index)
     return (yield data, walk.at(data, indices, point.guard))
 

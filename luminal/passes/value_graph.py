@@ -236,6 +236,13 @@ def _live_operations(graph: GraphOp) -> set[object]:
     return live
 
 
+def checked_operands(value: Value) -> tuple[Value, ...]:
+    """What an operation is given that may be wrong at run time: indices, or an integer divisor."""
+    if value.op in ("gather", "scatter") and value.attributes["bounds"] == "error":
+        return value.operands[1 if value.op == "gather" else 2 :]
+    return value.operands[1:] if value.op in ("recip", "mod") and value.dtype.is_integer else ()
+
+
 def sources_of(values: Iterable[Value]) -> tuple[str, ...]:
     """The source lines of values, each once, in order."""
     return tuple(dict.fromkeys(value.source for value in values if value.source))

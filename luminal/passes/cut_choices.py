@@ -1,0 +1,272 @@
+"""The first cuts of a graph, from which a search starts, and the moves from cuts to other cuts.
+
+The first cuts end a region after what elementwise code makes of a contraction, keep what is costly to compute twice,
+and leave no reduction inside its own index.  They are a seed: every one of them can be moved.  A move changes all
+regions of one signature alike, so that the layers of a model stay equal.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
+
+from luminal.dialects.kernel.terms import Region, Term, postorder
+from luminal.dim import known_equal, product
+from luminal.passes.cuts import Cuts, Group, Partition
+from luminal.passes.region_former import Instance
+from luminal.passes.value_graph import REDUCTIONS, SPLATS, VIEWS, Value
+
+_WEIGHTS: Mapping[str, int] = {
+    "cast": 0, "add": 1, "mul": 1, "select": 1, "less_than": 1, "bits": 1, "max": 1, "min": 1, "pad": 1, "gather": 2,
+    "recip": 4, "mod": 4, "sqrt": 4, "log2": 8, "exp2": 8, "sin": 8, "sum_reduce": 1000, "max_reduce": 1000,
+}  # fmt: skip
+_COSTLY = 4
+"""The weight of arithmetic from which a value is rather kept than computed twice."""
+_WIDE = 3
+"""As many loads are dearer to repeat than one load of a kept value."""
+_RESHAPES = ("permute", "reshape")
+_LONGEST = 40
+"""Steps of elementwise code that are followed behind a contraction."""
+
+
+def initial_cuts(partition: Partition) -> Cuts:
+    """Cuts whose every region has a schedule."""
+    kept = _First(partition).kept
+    while True:
+        cuts = Cuts(frozenset(kept))
+        found = set(_conflicts(partition, cuts)) - kept
+        if not found:
+            return cuts
+        kept |= found
+
+
+def instances(partition: Partition, cuts: Cuts) -> list[tuple[Group, Instance]]:
+    """The regions of the roots under some cuts."""
+    groups = partition.groups(cuts)
+    memory = partition.memory(groups)
+    values = partition.graph.values
+    return [
+        (group, partition.former.stored([values[number] for number in group.roots], memory, group.inner))
+        for group in groups
+    ]
+
+
+class _First:
+    def __init__(self, partition: Partition) -> None:
+        self.partition, self.graph = partition, partition.graph
+        self.roots = set(partition.required | partition.stored)
+        self.kept: set[int] = set()
+        contractions = [value for value in self.graph.values if is_contraction(value)]
+        self.contractions = {value.number for value in contractions}
+        for value in contractions:
+            self._keep(self._epilogue(value))
+        self.weights, self.loads = self._weigh()
+        for value in contractions:
+            self._keep_operands(value)
+        self._keep_shared()
+
+    def _keep(self, value: Value) -> None:
+        if value.op not in SPLATS and not value.is_empty:
+            self.kept.add(value.number)
+            self.roots.add(value.number)
+
+    def _epilogue(self, value: Value) -> Value:
+        """The furthest value where all that elementwise code makes of a contraction meets again."""
+        last, front = value, {value}
+        for _ in range(_LONGEST):
+            first = min(front, key=lambda found: found.number)
+            if len(front) == 1 and first.op not in _RESHAPES:
+                if first is not value and self._holds_other(first, value):
+                    return last
+                last = first
+            follows = first.users and all(user.is_elementwise or user.op in _RESHAPES for user in first.users)
+            if not follows or (first.number in self.roots and first is not value):
+                return last
+            front = (front - {first}) | set(first.users)
+        return last
+
+    def _holds_other(self, value: Value, own: Value) -> bool:
+        """Whether the region of a value would hold a contraction beside `own`."""
+        stack, seen = [value], set[int]()
+        while stack:
+            found = stack.pop()
+            if found.number in seen or found is own or (found.number in self.roots and found is not value):
+                continue
+            seen.add(found.number)
+            if found.number in self.contractions:
+                return True
+            stack += found.operands
+        return False
+
+    def _weigh(self) -> tuple[list[int], list[int]]:
+        """For each value, the arithmetic and the loads of computing one element from the roots so far."""
+        weights, loads = list[int](), list[int]()
+        for value in self.graph.values:
+            weight, load = _WEIGHTS.get(value.op, 0), 0
+            for operand in value.operands:
+                if operand.number in self.roots:
+                    load += 1
+                else:
+                    weight, load = weight + weights[operand.number], load + loads[operand.number]
+            weights.append(min(weight, 1 << 20))
+            loads.append(min(load, 1 << 20))
+        return weights, loads
+
+    def _keep_operands(self, contraction: Value) -> None:
+        """Keep what a contraction multiplies, where computing it for every use costs more than a load."""
+        for operand in _factors(contraction):
+            while operand.op in VIEWS or operand.op == "cast":
+                if operand.number in self.roots:
+                    break
+                operand = operand.operands[0]
+            if operand.number not in self.roots and self.weights[operand.number] >= _COSTLY:
+                self._keep(operand)
+
+    def _keep_shared(self) -> None:
+        """Keep what several regions read, where it is costly or reads much."""
+        reach: list[set[int]] = [set() for _ in self.graph.values]
+        for value in reversed(self.graph.values):
+            number = value.number
+            dear = self.weights[number] >= _COSTLY or self.loads[number] >= _WIDE
+            computes = value.is_elementwise or value.op in REDUCTIONS or value.op == "gather"
+            if number not in self.roots and len(reach[number]) > 1 and dear and computes:
+                self._keep(value)
+            readers = {number} if number in self.roots else reach[number]
+            for operand in value.operands:
+                reach[operand.number] |= readers
+
+
+def is_contraction(value: Value) -> bool:
+    """Whether a value is a sum of products of two values that are both spread over more axes than they have."""
+    factors = _factors(value)
+    return bool(factors) and all(map(_grows, factors))
+
+
+def _factors(value: Value) -> tuple[Value, ...]:
+    if value.op != "sum_reduce" or value.text("monoid") != "sum":
+        return ()
+    product = value.operands[0]
+    while product.op == "cast":
+        product = product.operands[0]
+    return product.operands if product.op == "mul" else ()
+
+
+def _grows(value: Value) -> bool:
+    while value.op in VIEWS or value.op == "cast":
+        source = value.operands[0]
+        if value.op == "window" or (
+            value.op == "expand" and not known_equal(product(value.shape), product(source.shape))
+        ):
+            return True
+        value = source
+    return False
+
+
+# ---- what has no schedule
+
+
+def _conflicts(partition: Partition, cuts: Cuts) -> Iterator[int]:
+    """Values of reductions that would run inside their own index, or once for each step of another reduction."""
+    for _, instance in instances(partition, cuts):
+        for term in conflicting_reductions(instance.formed.region):
+            if term in instance.formed.reductions:
+                yield instance.cone[instance.formed.reductions[term]].number
+
+
+def conflicting_reductions(region: Region) -> list[Term]:
+    """Reductions that no nest of loops can hold unless they are kept: those that are needed within another reduction
+    over an index that they depend on, and those that ask for an order of loops which others exclude."""
+    found: dict[Term, None] = {}
+    for output in region.outputs:
+        terms = list(postorder(output.terms))
+        below: dict[Term, frozenset[Term]] = {}
+        orders: dict[Term, set[tuple[str, str]]] = {}
+        for term in terms:
+            held = frozenset().union(*(below[operand] for operand in term.operands))
+            if term.op == "reduce":
+                bound = set(term.reduce.indices)
+                found.update((inner, None) for inner in sorted(held, key=terms.index) if inner.free & bound)
+                orders[term] = set(itertools.product(term.free, bound & output.indices))
+                held |= {term}
+            below[term] = held
+        found.update((term, None) for term in orders if term not in found and _excluded(term, orders, found))
+    return list(found)
+
+
+def _excluded(term: Term, orders: Mapping[Term, set[tuple[str, str]]], gone: Iterable[Term]) -> bool:
+    """Whether the order that a reduction asks for (its free indices around its bound ones) closes a circle."""
+    left = set(gone)
+    edges = {edge for other, wanted in orders.items() if other not in left for edge in wanted}
+    for outer, inner in sorted(orders[term]):
+        reached, stack = {inner}, [inner]
+        while stack:
+            place = stack.pop()
+            following = {second for first, second in edges if first == place} - reached
+            reached |= following
+            stack += following
+        if outer in reached:
+            return True
+    return False
+
+
+# ---- moves
+
+
+def neighbours(partition: Partition, cuts: Cuts) -> Iterator[tuple[str, Cuts]]:
+    """All cuts that one move makes of some, each with what it does; cuts that change nothing are left out."""
+    roots = partition.roots(cuts)
+    readers = partition.readers(roots)
+    values = partition.graph.values
+    classes: dict[object, list[tuple[Group, Instance]]] = {}
+    for group, instance in instances(partition, cuts):
+        classes.setdefault(instance.signature, []).append((group, instance))
+    optional = roots - partition.required
+    for members in classes.values():
+        first_group, first = members[0]
+        for position, value in enumerate(first.cone):
+            same = frozenset(instance.cone[position].number for _, instance in members)
+            if value.number in first_group.inner:
+                yield f"part {value!r}", Cuts(cuts.kept, cuts.merged - same, cuts.joined)
+            elif value.number in first_group.roots:
+                kept = same & optional
+                if kept == same:
+                    yield f"inline {value!r}", Cuts(cuts.kept - same, cuts.merged - same, cuts.joined)
+                    yield from _slides(value, same, cuts, values)
+                    if all(len(readers[n]) == 1 and min(readers[n]) >= 0 for n in same):
+                        yield f"merge {value!r}", Cuts(cuts.kept, cuts.merged | same, cuts.joined)
+            elif value.number in first.computed and value.op not in SPLATS and value.op not in VIEWS:
+                yield f"keep {value!r}", Cuts(cuts.kept | same, cuts.merged, cuts.joined)
+    yield from _joins(classes, cuts)
+
+
+def _slides(value: Value, same: frozenset[int], cuts: Cuts, values: list[Value]) -> Iterator[tuple[str, Cuts]]:
+    """Keep a value as a view of it is, or as what it is a view of: another layout of the same elements."""
+    targets: list[tuple[str, frozenset[int]]] = []
+    if all(len(values[n].users) == 1 and values[n].users[0].op in _RESHAPES for n in same):
+        targets.append(("up", frozenset(values[n].users[0].number for n in same)))
+    if value.op in _RESHAPES and all(len(values[n].operands[0].users) == 1 for n in same):
+        targets.append(("down", frozenset(values[n].operands[0].number for n in same)))
+    for direction, target in targets:
+        merged = (cuts.merged - same) | (target if same & cuts.merged else frozenset())
+        yield f"slide {value!r} {direction}", Cuts((cuts.kept - same) | target, merged, cuts.joined)
+
+
+def _joins(classes: Mapping[object, list[tuple[Group, Instance]]], cuts: Cuts) -> Iterator[tuple[str, Cuts]]:
+    """Join regions that read the same value; and part those that are joined."""
+    readers: dict[int, list[tuple[int, Group]]] = {}
+    for number, members in enumerate(classes.values()):
+        for group, instance in members:
+            for argument in dict.fromkeys(instance.arguments):
+                readers.setdefault(argument, []).append((number, group))
+    moves: dict[tuple[int, ...], set[tuple[int, ...]]] = {}
+    for found in readers.values():
+        for (number, group), (other, partner) in itertools.combinations(found, 2):
+            moves.setdefault((number, other), set()).add(tuple(sorted({*group.roots, *partner.roots})))
+    for joined in moves.values():
+        taken = {root for group in joined for root in group}
+        rest = frozenset(group for group in cuts.joined if not taken & set(group))
+        yield f"join {len(joined)} pairs of regions", Cuts(cuts.kept, cuts.merged, rest | joined)
+    for members in classes.values():
+        groups = frozenset(group.roots for group, _ in members if len(group.roots) > 1)
+        if groups:
+            yield f"part {len(groups)} joined regions", Cuts(cuts.kept, cuts.merged, cuts.joined - groups)

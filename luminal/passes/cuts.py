@@ -1,0 +1,210 @@
+"""Where a graph is cut into regions, as data; what any cuts must leave in memory, and which regions they make.
+
+`Cuts` is all that the search decides about regions.  A value is *kept* where it lies in memory between two steps; a kept
+value may be *merged* into the region of its only reader, where it is a stage that a schedule may keep in a buffer; and
+kept values may be *joined*, computed by one region with several outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from luminal.dialects.graph_op import GraphOp
+from luminal.dim import Dim
+from luminal.passes.region_former import RegionFormer
+from luminal.passes.value_graph import (
+    DATA,
+    INPUT,
+    SPLATS,
+    Interface,
+    Value,
+    ValueGraph,
+    checked_operands,
+    contiguous_strides,
+    value_graph,
+)
+
+OTHER, CALLER = -1, -2
+
+
+@dataclass(frozen=True, slots=True)
+class Cuts:
+    """Numbers of values: kept ones beside those that every choice keeps, merged ones among them, and joined ones."""
+
+    kept: frozenset[int] = frozenset()
+    merged: frozenset[int] = frozenset()
+    joined: frozenset[tuple[int, ...]] = frozenset()
+
+    def __str__(self) -> str:
+        """One line of text, which is the same for equal cuts."""
+        joined = " ".join("+".join(map(str, group)) for group in sorted(self.joined))
+        parts = (f"keep {_numbers(self.kept)}", f"merge {_numbers(self.merged)}", f"join {joined}")
+        return "; ".join(part.strip() for part in parts)
+
+
+def _numbers(values: Iterable[int]) -> str:
+    return " ".join(map(str, sorted(values)))
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """One region: the values that it stores, and those merged into it."""
+
+    roots: tuple[int, ...]
+    inner: frozenset[int] = frozenset()
+
+
+class Partition:
+    """A value graph with its border; answers what given cuts mean."""
+
+    def __init__(self, graph: ValueGraph, interface: Interface) -> None:
+        self.graph, self.interface = graph, interface
+        constants = {graph.inputs[position].number for position in interface.constants}
+        constants |= {value.number for value in graph.values if value.op == DATA}
+        self.former = RegionFormer(graph, constants)
+        self.home: dict[int, int] = {}
+        for position, value in enumerate(graph.outputs):
+            if self._has_home(value, position):
+                self.home.setdefault(value.number, position)
+        self.required = self._required()
+        self.stored = frozenset(value.number for value in graph.values if value.is_stored)
+
+    @staticmethod
+    def of(graph: GraphOp) -> Partition:
+        """The partition of a primitive graph whose attributes describe its border."""
+        return Partition(value_graph(graph), Interface.of(graph))
+
+    # ---- the border
+
+    def _has_home(self, value: Value, position: int) -> bool:
+        """Whether an output may be the very memory that the value is computed into."""
+        if value.op in (INPUT, DATA) or value.op in SPLATS:
+            return False
+        if value.op in ("sort", "extern"):  # what fills these is row-major
+            demanded = self.output_strides(position)
+            row_major = demanded is None or demanded == contiguous_strides(value.shape)
+            return row_major and position not in self.interface.destinations
+        return True
+
+    def output_strides(self, position: int) -> tuple[Dim, ...] | None:
+        """The strides that an output must have; None where row-major order will do."""
+        target = self.interface.destinations.get(position)
+        if target is not None:
+            return self.strides(self.graph.inputs[target])
+        given = self.interface.output_strides
+        return given[position] if position < len(given) else None
+
+    def strides(self, value: Value) -> tuple[Dim, ...]:
+        """The strides of a value in memory."""
+        demanded = None
+        if value.op == INPUT:
+            given, position = self.interface.input_strides, value.number
+            demanded = given[position] if position < len(given) else None
+        elif value.number in self.home:
+            demanded = self.output_strides(self.home[value.number])
+        return contiguous_strides(value.shape) if demanded is None else demanded
+
+    def _required(self) -> frozenset[int]:
+        """What every choice of cuts keeps: outputs, scans, and what opaque operations read or overwrite."""
+        found = {value.number for value in self.graph.outputs if not value.is_stored and value.op not in SPLATS}
+        for value in self.graph.values:
+            if value.op == "scan":
+                found.add(value.number)
+            elif value.op in ("sort", "extern"):
+                found |= {operand.number for operand in value.operands if not operand.is_stored}
+            elif value.op == "scatter":
+                base, *others = value.operands
+                if not base.is_stored and base.op not in SPLATS:
+                    found.add(base.number)
+                for other in others:  # nothing that is scattered may read what is written
+                    if not other.is_stored and _reads(other, base):
+                        found.add(other.number)
+        return frozenset(found)
+
+    # ---- what cuts mean
+
+    def roots(self, cuts: Cuts) -> frozenset[int]:
+        """The values that regions store, merged ones included."""
+        values = self.graph.values
+        optional = (n for n in cuts.kept if n not in self.stored and values[n].op not in SPLATS)
+        return frozenset(n for n in (*self.required, *optional) if not values[n].is_empty)
+
+    def readers(self, roots: frozenset[int]) -> dict[int, set[int]]:
+        """Root -> the roots whose regions read it; OTHER stands for steps of another kind, CALLER for an output."""
+        reach: list[set[int]] = [set() for _ in self.graph.values]
+        found: dict[int, set[int]] = {}
+        for value in reversed(self.graph.values):
+            evaluated_by = reach[value.number]
+            if value.number in roots:
+                found[value.number] = evaluated_by
+                evaluated_by = {value.number}
+            elif value.is_stored:
+                evaluated_by = {OTHER}
+            for operand in value.operands:
+                reach[operand.number] |= evaluated_by
+            for operand in checked_operands(value):
+                reach[operand.number].add(OTHER)
+        for value in self.graph.outputs:
+            found.get(value.number, set()).add(CALLER)
+        return found
+
+    def groups(self, cuts: Cuts) -> list[Group]:
+        """The regions of roots, in the order of the values that they store last."""
+        roots = self.roots(cuts)
+        readers = self.readers(roots)
+        owner: dict[int, int] = {}
+        for number in sorted(cuts.merged & roots - self.required, reverse=True):
+            reader = next(iter(readers[number]), OTHER)
+            if len(readers[number]) == 1 and reader >= 0:
+                owner[number] = owner.get(reader, reader)
+        joined: dict[int, tuple[int, ...]] = {}
+        for group in sorted(cuts.joined):
+            members = tuple(n for n in sorted(group) if n in roots and n not in owner and n not in joined)
+            if len(members) > 1 and self._may_join(members, readers, owner):
+                joined.update(dict.fromkeys(members, members))
+        inner: dict[tuple[int, ...], set[int]] = {}
+        for number in roots - owner.keys():
+            inner.setdefault(joined.get(number, (number,)), set())
+        for number, reader in owner.items():
+            inner[joined.get(reader, (reader,))].add(number)
+        made = [Group(members, frozenset(values)) for members, values in inner.items()]
+        return sorted(made, key=lambda group: group.roots[-1])
+
+    def memory(self, groups: Iterable[Group]) -> dict[int, tuple[Dim, ...]]:
+        """The strides of all values that lie in memory."""
+        numbers = [*self.stored, *(number for group in groups for number in group.roots)]
+        return {number: self.strides(self.graph.values[number]) for number in sorted(numbers)}
+
+    def _may_join(self, members: tuple[int, ...], readers: dict[int, set[int]], owner: dict[int, int]) -> bool:
+        """Whether no value of a region between two members would have to be known before and after it."""
+        if any(self.graph.values[number].op == "scan" for number in members):
+            return False
+        stack = [(number, True) for number in members]
+        seen: set[int] = set()
+        while stack:
+            number, is_member = stack.pop()
+            for reader in readers.get(number, ()):
+                reader = owner.get(reader, reader)
+                if reader == OTHER and number != members[-1]:
+                    return False  # an opaque step might stand between
+                if reader in members and not is_member:
+                    return False
+                if reader >= 0 and reader not in seen and reader not in members:
+                    seen.add(reader)
+                    stack.append((reader, False))
+        return True
+
+
+def _reads(value: Value, other: Value) -> bool:
+    """Whether a value is computed from another without a step of its own between them for sure."""
+    stack, seen = [value], set[int]()
+    while stack:
+        found = stack.pop()
+        if found is other:
+            return True
+        if found.number not in seen and found.number > other.number:
+            seen.add(found.number)
+            if not found.is_stored:
+                stack += found.operands
+    return False

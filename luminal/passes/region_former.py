@@ -1,0 +1,217 @@
+"""Forms regions of a value graph, each different one once.
+
+A region is known by its signature: the operations of its cone, from what it stores down to what lies in memory, with
+local numbers.  So the layers of a model share one region, and a search that tries many cuts forms few.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+
+from luminal.dialects.kernel.region_text import region_key
+from luminal.dialects.kernel.terms import Affine, Argument, Output, Region, Term
+from luminal.dim import Dim, as_dim
+from luminal.dtype import bool_
+from luminal.passes.canonical_region import canonical_region
+from luminal.passes.index_algebra import FIRST, Index
+from luminal.passes.region_terms import RegionWalk
+from luminal.passes.value_graph import SPLATS, Value, ValueGraph, checked_operands, memory_elements, sources_of
+
+Memory = Mapping[int, "tuple[Dim, ...]"]
+"""The strides of values in memory, by number."""
+
+
+@dataclass(frozen=True)
+class Formed:
+    """A canonical region; its arguments and the values of its reductions are local numbers of its cone."""
+
+    region: Region
+    key: str
+    arguments: tuple[int, ...]
+    symbols: Mapping[str, Dim]
+    reductions: Mapping[Term, int]
+
+
+@dataclass(frozen=True)
+class Instance:
+    """A region at one place of the graph: `cone` lists the values of its local numbers, loads among them."""
+
+    formed: Formed
+    cone: tuple[Value, ...]
+    computed: frozenset[int]
+    signature: object
+
+    @property
+    def arguments(self) -> tuple[int, ...]:
+        return tuple(self.cone[local].number for local in self.formed.arguments)
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        return sources_of(value for value in self.cone if value.number in self.computed)
+
+
+class RegionFormer:
+    """The regions of one graph.  `constants` are the numbers of values that never change."""
+
+    def __init__(self, graph: ValueGraph, constants: AbstractSet[int]) -> None:
+        self.graph, self.constants = graph, constants
+        self.keep_wide = "keep-wide" in graph.licences
+        self._known: dict[object, Formed] = {}
+        kinds: dict[object, int] = {}
+        self._kinds = [kinds.setdefault(_kind(value), len(kinds)) for value in graph.values]
+
+    def stored(self, roots: Sequence[Value], memory: Memory, inner: AbstractSet[int] = frozenset()) -> Instance:
+        """The region that computes roots into their memory; values in `inner` are computed in it too."""
+        computed = {value.number for value in roots} | inner
+
+        def build(walk: RegionWalk) -> list[Output]:
+            return [walk.output(root, memory[root.number], number == 0) for number, root in enumerate(roots)]
+
+        return self._instance("stored", roots, memory, computed, inner, build, [memory[r.number] for r in roots])
+
+    def copied(self, value: Value, strides: tuple[Dim, ...], memory: Memory) -> Instance:
+        """The region that puts a value into memory of its own with these strides."""
+
+        def build(walk: RegionWalk) -> list[Output]:
+            return [walk.output(value, strides, True)]
+
+        return self._instance("copied", [value], memory, set(), frozenset(), build, [strides])
+
+    def scattered(self, value: Value, strides: tuple[Dim, ...], memory: Memory) -> Instance:
+        """The region that combines a scatter's values into its base, which is the last argument."""
+        base, source, *places = value.operands
+
+        def build(walk: RegionWalk) -> list[Output]:
+            indices = [walk.leaf(("output", value.number, a), size) for a, size in enumerate(source.shape)]
+            point = walk.at(source, indices)
+            walk.pinned = point.free
+            walk.bind(point.free, point.free)
+            where: list[Index] = []
+            for place, size in zip(places, base.shape, strict=True):
+                where.append(FIRST if size == 1 else walk.index(walk.evaluate(place, walk.at(place, indices))))
+            term = walk.narrow(walk.evaluate(source, point), value.dtype)
+            address = walk.algebra.address(where, strides)
+            elements = memory_elements(value.shape, strides)
+            walk.arguments.setdefault(base.number, len(walk.arguments))
+            alias = walk.arguments[base.number]
+            return [
+                Output(term, elements, address.affine, address.dynamic, None, value.text("combine"), alias, point.free)
+            ]
+
+        own = {**memory, base.number: strides}
+        kind = ("scattered", value.text("combine"))
+        return self._instance(kind, value.operands, own, set(), frozenset(), build, [strides], base.number)
+
+    def checked(self, value: Value, memory: Memory) -> Instance | None:
+        """The region that tells whether an index of a gather or scatter, or a divisor, is wrong; None: it cannot be."""
+        places = checked_operands(value)
+        if not places or places[0].is_empty:
+            return None
+        is_index = value.op in ("gather", "scatter")
+        limits: Sequence[Dim | None] = value.operands[0].shape if is_index else [None]
+
+        def build(walk: RegionWalk) -> list[Output]:
+            indices = [walk.leaf(("checked", a), size) for a, size in enumerate(places[0].shape)]
+            free = frozenset().union(*(index.free for index in indices))
+            walk.bind(free, free)
+            wrong = walk.algebra.false
+            for place, limit in zip(places, limits, strict=True):
+                point = walk.at(place, indices)
+                for term in _violations(walk, place, walk.evaluate(place, point), limit):
+                    wrong = walk.algebra.apply("bits", (wrong, term), "or", bool_)
+            if wrong is walk.algebra.false:
+                return []
+            found = walk.table.reduce("max", wrong.free, (wrong,)) if wrong.free else wrong
+            return [Output(found, as_dim(1), Affine((), as_dim(0)))]
+
+        instance = self._instance(("checked", value.op), places, memory, set(), frozenset(), build, tuple(limits))
+        return instance if instance.formed.region.outputs else None
+
+    # ---- signatures
+
+    def cone(self, starts: Iterable[Value], memory: Memory, computed: AbstractSet[int]) -> list[Value]:
+        """The values that are computed for some, and those that they load, in the graph's order."""
+        found: dict[int, Value] = {}
+        stack = list(starts)
+        while stack:
+            value = stack.pop()
+            if value.number in found:
+                continue
+            found[value.number] = value
+            if not _is_loaded(value, memory, computed):
+                stack += value.operands
+        return [found[number] for number in sorted(found)]
+
+    def _instance(
+        self,
+        kind: object,
+        starts: Sequence[Value],
+        memory: Memory,
+        computed: AbstractSet[int],
+        inner: AbstractSet[int],
+        build: Callable[[RegionWalk], list[Output]],
+        detail: Sequence[object],
+        written: int = -1,
+    ) -> Instance:
+        cone = self.cone(starts, memory, computed)
+        local = {value.number: position for position, value in enumerate(cone)}
+        rows: list[object] = []
+        inside: set[int] = set()
+        for value in cone:
+            if _is_loaded(value, memory, computed):
+                rows.append((value.dtype, value.shape, memory[value.number], value.number in self.constants))
+                continue
+            inside.add(value.number)
+            operands = tuple(local[operand.number] for operand in value.operands)
+            rows.append((self._kinds[value.number], operands, value.number in inner))
+        signature = (kind, tuple(local[value.number] for value in starts), tuple(detail), tuple(rows))
+        if signature not in self._known:
+            self._known[signature] = self._form(build, memory, computed, inner, local, written)
+        return Instance(self._known[signature], tuple(cone), frozenset(inside), signature)
+
+    def _form(
+        self,
+        build: Callable[[RegionWalk], list[Output]],
+        memory: Memory,
+        computed: AbstractSet[int],
+        inner: AbstractSet[int],
+        local: Mapping[int, int],
+        written: int,
+    ) -> Formed:
+        values = self.graph.values
+        loadable = {n: memory[n] for n in local if n in memory and values[n].op not in SPLATS}
+        raw = RegionWalk(loadable, computed, inner, self.keep_wide).form(build)
+        arguments = [
+            Argument(values[n].dtype, memory_elements(values[n].shape, memory[n]), n in self.constants and n != written)
+            for n in raw.arguments
+        ]
+        canonical = canonical_region(Region(raw.table, raw.extents, arguments, raw.outputs, raw.inner))
+        region = canonical.region
+        reductions = {
+            canonical.terms[term]: local[number] for term, number in raw.reductions.items() if term in canonical.terms
+        }
+        order = tuple(local[raw.arguments[position]] for position in canonical.arguments)
+        return Formed(region, region_key(region), order, canonical.symbols, reductions)
+
+
+def _kind(value: Value) -> object:
+    return value.op, tuple(sorted(value.attributes.items())), value.shape, value.dtype
+
+
+def _is_loaded(value: Value, memory: Memory, computed: AbstractSet[int]) -> bool:
+    return value.number in memory and value.number not in computed and value.op not in SPLATS
+
+
+def _violations(walk: RegionWalk, place: Value, term: Term, limit: Dim | None) -> list[Term]:
+    """The bool terms of which one is true where an index is outside of 0 to `limit`, or (None) a divisor is zero."""
+    algebra = walk.algebra
+    if limit is None:
+        if term.op == "constant" and term.attribute != 0:
+            return []
+        return [algebra.apply("less_than", (term, walk.zero(place.dtype)), "eq", bool_)]
+    index = walk.index(term)
+    size = Index(Affine((), limit))
+    bounds = (algebra.compare(index, FIRST, "lt"), algebra.compare(size, index, "le"))
+    return [term for term in bounds if term is not algebra.false]
