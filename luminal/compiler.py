@@ -132,7 +132,8 @@ class _Compilation:
         with self.stats.stage("schedule"):
             chooser, compiler = self._chooser(graph)
             choices = _choose(regions, chooser, hints)
-        shared = share_memory(regions, {name: choice.schedule for name, choice in choices.items()})
+        shared, origins = share_memory(regions, {name: choice.schedule for name, choice in choices.items()})
+        choices = {name: choices[origin] for name, origin in origins.items()}
         if self.target == "kernel":
             plan, kernels, entries = self._interpreted(graph, shared, choices, hints)
         else:
@@ -190,13 +191,10 @@ class _Compilation:
 
     def _describe(self, regions: RegionGraph, choices: Mapping[str, Choice], plan: Plan) -> None:
         from luminal.dialects.kernel.region_text import region_text
-        from luminal.passes.in_place import base_key
 
         named = regions.regions.items()
         self.levels["regions"] = "\n".join(f"region {key}\n{region_text(region)}" for key, region in named)
-        self.levels["schedules"] = "".join(
-            f"{key}: {choices[base_key(key)].schedule}\n" for key in regions.regions
-        )
+        self.levels["schedules"] = "".join(f"{key}: {choices[key].schedule}\n" for key in regions.regions)
         self.levels["plan"] = str(plan)
 
     # ---- warm

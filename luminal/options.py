@@ -10,6 +10,8 @@ from pathlib import Path
 
 from luminal.errors import OptionError
 
+_PROCESSORS = os.cpu_count() or 1
+"""Asked for once: the system answers slowly."""
 MODES = ("default", "max-autotune")
 
 
@@ -69,7 +71,7 @@ def thread_count() -> int:
     torch = sys.modules.get("torch")
     if torch is not None and hasattr(torch, "get_num_threads"):
         return torch.get_num_threads()
-    return os.cpu_count() or 1
+    return _PROCESSORS
 
 
 def dump_directory() -> Path | None:

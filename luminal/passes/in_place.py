@@ -17,12 +17,13 @@ from luminal.dim import known_equal
 from luminal.passes.region_graph import OpaqueStep, RegionGraph, RegionStep, RegionValue, Step
 
 
-def share_memory(graph: RegionGraph, schedules: Mapping[str, Schedule]) -> RegionGraph:
-    """The graph with `shares` and aliases where a kernel may work in place.
+def share_memory(graph: RegionGraph, schedules: Mapping[str, Schedule]) -> tuple[RegionGraph, dict[str, str]]:
+    """The graph with `shares` and aliases where a kernel may work in place, under these schedules of its regions.
 
-    A region that works in place is another kernel, with a key of its own; its schedule is the one of the region that
-    it was, which `schedules` gives by key.
+    A region that works in place is another kernel, with a key of its own, but has the schedule of the region that it
+    was: the second result gives the key of that for every key of the new graph.
     """
+    origins: dict[str, str] = {}
     values = list(graph.values)
     roots = [_root(values, value.number) for value in values]
     last_read: dict[int, int] = {}
@@ -41,6 +42,7 @@ def share_memory(graph: RegionGraph, schedules: Mapping[str, Schedule]) -> Regio
             )
             key = step.key + "".join(f" in place {o}:{a}" for o, a in sorted(shared.items()))
             region = regions.setdefault(key, replace(step.region, outputs=list(outputs)))
+            origins[key] = step.key
             step = replace(step, region=region, key=key)
             for position, argument in shared.items():
                 value, root = step.outputs[position], roots[step.arguments[argument]]
@@ -49,17 +51,9 @@ def share_memory(graph: RegionGraph, schedules: Mapping[str, Schedule]) -> Regio
                 roots = [root if r == roots[value] else r for r in roots]
         steps.append(step)
     used = {step.key for step in steps if not isinstance(step, OpaqueStep)}
-    return replace(
-        graph,
-        values=values,
-        steps=steps,
-        regions={key: region for key, region in regions.items() if key in used},
-    )
-
-
-def base_key(key: str) -> str:
-    """The key of the region that a region working in place was made from."""
-    return key.partition(" in place ")[0]
+    regions = {key: region for key, region in regions.items() if key in used}
+    shared_graph = replace(graph, values=values, steps=steps, regions=regions)
+    return shared_graph, {key: origins.get(key, key) for key in regions}
 
 
 def _root(values: list[RegionValue], number: int) -> int:

@@ -11,7 +11,6 @@ from luminal.dialects.graph_op import GraphOp
 from luminal.dialects.kernel.placed_interpreter import interpret_placed
 from luminal.dialects.kernel.schedule import Schedule
 from luminal.dialects.kernel.terms import Region
-from luminal.passes.in_place import base_key
 from luminal.passes.place import place
 from luminal.passes.region_graph import RegionGraph
 from luminal.plan.build import KernelFacts, Outline, build_plan
@@ -27,9 +26,7 @@ def _outline(graph: GraphOp, hints: Mapping[str, int]) -> Outline:
 
 
 def _packed(regions: RegionGraph, choices: Mapping[str, Choice]) -> dict[str, dict[int, PackedLoad]]:
-    return {
-        key: packed_loads(region, choices[base_key(key)].schedule) for key, region in regions.regions.items()
-    }
+    return {key: packed_loads(region, choices[key].schedule) for key, region in regions.regions.items()}
 
 
 def native_plan(
@@ -43,7 +40,7 @@ def native_plan(
     facts: dict[str, KernelFacts] = {}
     sources: dict[str, KernelSource] = {}
     for key, region in regions.regions.items():
-        choice = choices[base_key(key)]
+        choice = choices[key]
         source = compiler.source(region, choice.schedule, choice.cost)
         sources[source.name] = source
         facts[key] = KernelFacts(source.name, source.symbols, source.shared, source.private)
@@ -59,7 +56,7 @@ def interpreted_plan(
     kernels: dict[str, Kernel] = {}
     for number, (key, region) in enumerate(regions.regions.items()):
         name = f"kernel_{number}"
-        kernels[name] = interpreted_kernel(region, choices[base_key(key)].schedule, name)
+        kernels[name] = interpreted_kernel(region, choices[key].schedule, name)
         facts[key] = KernelFacts(name, tuple(region.symbols))
     plan = build_plan(_outline(graph, hints), regions, facts, _packed(regions, choices))
     return plan, kernels

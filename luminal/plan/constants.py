@@ -55,7 +55,12 @@ _shared: dict[tuple[int, int, int, Packing], _Entry] = {}
 
 def packed_array(constant: Constant, source: Array, packing: Packing) -> Array:
     """The layout of a constant whose flat memory is `source`: the one that another plan holds, or a new one."""
-    key = (id(constant.owner), constant.address, constant.version, replace(packing, source=Storage("input", 0)))
+    key = (
+        id(constant.owner),
+        constant.address,
+        constant.version,
+        replace(packing, source=Storage("input", 0)),
+    )
     with _lock:
         entry = _shared.get(key)
         if entry is not None and constant.owner is not None and entry.owner() is constant.owner:

@@ -1,7 +1,7 @@
 """Memory for arenas, outputs and packed parameters: private, on huge pages, aligned, and used again.
 
 Fresh pages cost more than most kernels, so a block that comes back waits for the next caller. Blocks are of a few size
-classes; what waits is bounded, and the longest waiting go back to the system first.
+classes; what waits is bounded.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import math
 import mmap
 import os
 import threading
-from collections import OrderedDict
 from typing import Any
 
 import numpy as np
@@ -50,26 +49,28 @@ class Pool:
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self._lock = threading.RLock()  # a finalizer may give a block back while one is being leased
-        self._waiting: OrderedDict[int, Block] = OrderedDict()
+        self._waiting: dict[int, list[Block]] = {}
         self._waiting_bytes = 0
 
     def lease(self, size: int) -> Block:
-        """A block of at least `size` bytes: the smallest that waits and is not twice too large, or a new one."""
+        """A block of at least `size` bytes: one that waits and is not twice too large, or a new one."""
         wanted = size_class(size)
         with self._lock:
-            fitting = [block for block in self._waiting.values() if wanted <= block.size <= 2 * wanted]
-            if fitting:
-                block = min(fitting, key=lambda block: block.size)
-                self._remove(block)
-                return block
+            found = wanted if self._waiting.get(wanted) else self._next_class(wanted)
+            if found:
+                self._waiting_bytes -= found
+                return self._waiting[found].pop()
         return Block(wanted)
 
     def give_back(self, block: Block) -> None:
+        """The next lease of its size takes the block that came back last, which may still be in a cache."""
         with self._lock:
-            self._waiting[block.address] = block
+            self._waiting.setdefault(block.size, []).append(block)
             self._waiting_bytes += block.size
             while self._waiting_bytes > self.limit:
-                self._remove(next(iter(self._waiting.values())))
+                largest = max(size for size, blocks in self._waiting.items() if blocks)
+                self._waiting[largest].pop(0)
+                self._waiting_bytes -= largest
 
     def clear(self) -> None:
         """Return all that waits to the system."""
@@ -81,9 +82,9 @@ class Pool:
     def waiting_bytes(self) -> int:
         return self._waiting_bytes
 
-    def _remove(self, block: Block) -> None:
-        del self._waiting[block.address]
-        self._waiting_bytes -= block.size
+    def _next_class(self, wanted: int) -> int:
+        fitting = (size for size, blocks in self._waiting.items() if blocks and wanted <= size <= 2 * wanted)
+        return min(fitting, default=0)
 
 
 def size_class(size: int) -> int:
