@@ -10,9 +10,10 @@ import pytest
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from primitive_support import elements, make, run, shaped, to_array, torch_of
+from primitive_support import elements, make, parse, run, shaped, to_array, torch_of
 from torch_bits import same_bits
 
+from luminal.dialects.graph_op import GraphOp
 from luminal.dialects.primitive.interpreter import interpret
 from luminal.dialects.primitive.ops import NUMBERS, ORDERED
 from luminal.dialects.tensor_type import tensor_type
@@ -106,6 +107,27 @@ def test_narrow_sums_accumulate_in_f32_and_start_at_plus_zero() -> None:
         assert not np.signbit(result).any()
     assert same_bits(
         run(lambda b, x: b.sum_reduce(x, [0]), np.full(3, 100, np.int8))[0], torch.tensor(44).to(torch.int8)
+    )
+
+
+def test_without_the_licence_a_sum_is_in_row_major_order() -> None:
+    x = np.random.default_rng(0).standard_normal((2, 300, 7)).astype(np.float32)
+    expected = np.cumsum(x.transpose(1, 0, 2).reshape(300, -1), axis=1)[:, -1]  # one after the other
+
+    def build(b: Any, x: Any) -> Any:
+        free = b.sum_reduce(x, [0, 2])
+        b.strict = True
+        return [free, b.sum_reduce(x, [0, 2])]
+
+    graph = make([tensor_type(x.shape, f32)], build)
+    free, strict = interpret(graph, [x])
+    assert strict.tolist() == expected.tolist() and np.allclose(free, strict, rtol=1e-4)
+    unlicensed = parse(str(graph).replace("{\n", 'licences ["contract"] {\n', 1)).body.block.first_op
+    assert isinstance(unlicensed, GraphOp) and interpret(unlicensed, [x])[0].tolist() == expected.tolist()
+    empty = np.zeros((2, 0, 3), np.float32)
+    assert (
+        run(lambda b, x: (setattr(b, "strict", True), b.sum_reduce(x, [1], "prod"))[1], empty)[0].tolist()
+        == [[1.0] * 3] * 2
     )
 
 

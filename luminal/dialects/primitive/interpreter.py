@@ -14,7 +14,7 @@ import numpy as np
 
 from luminal.dialects.bind import bind_inputs, shape_of
 from luminal.dialects.graph_op import GraphOp
-from luminal.dialects.primitive.ops import PrimitiveOp
+from luminal.dialects.primitive.ops import STRICT, PrimitiveOp
 from luminal.dim import Dim, as_dim
 from luminal.dtype import DType, cast_array, dtype_of, f4e2m1, f64, from_bits
 from luminal.errors import DivisionByZeroError, IndexOutOfRangeError, ShapeError, UnsupportedOpError
@@ -235,11 +235,20 @@ def _identity(dtype: DType, largest: bool) -> Any:
 
 def _sum_reduce(op: PrimitiveOp, xs: Sequence[Array], dims: Dims) -> Array:
     wide, axes = _wide(xs[0]), op.integers("axes")
-    if op.text("monoid") == "sum":  # from +0.0, so that a sum of negative zeros is +0.0
-        total = np.sum(wide, axes, dtype=wide.dtype, initial=0)
-    else:
-        total = np.prod(wide, axes, dtype=wide.dtype, initial=1)
+    combine, start = (np.add, 0) if op.text("monoid") == "sum" else (np.multiply, 1)
+    if not _may_reassociate(op):  # one axis of rows in row-major order, added one after the other
+        kept = [axis for axis in range(wide.ndim) if axis not in axes]
+        rows = wide.transpose(*kept, *axes).reshape(*(wide.shape[axis] for axis in kept), -1)
+        wide = combine.accumulate(np.insert(rows, 0, start, axis=-1), axis=-1)[..., -1:]
+        axes = (wide.ndim - 1,)
+    # from +0.0, so that a sum of negative zeros is +0.0
+    total = combine.reduce(wide, axes, dtype=wide.dtype, initial=start)
     return cast_array(np.asarray(total), dtype_of(xs[0].dtype))
+
+
+def _may_reassociate(op: PrimitiveOp) -> bool:
+    graph = op.parent_op()
+    return not op.value(STRICT) and (not isinstance(graph, GraphOp) or "reassociate" in graph.licences)
 
 
 def _max_reduce(op: PrimitiveOp, xs: Sequence[Array], dims: Dims) -> Array:
