@@ -139,7 +139,7 @@ class Graph:
         found = number_dtype(fill_value) if dtype is None else dtype_of(dtype)
         shape = self._shape(size, "full")
         try:
-            value = fill_number(fill_value, found)
+            value = fill_number(fill_value, found, f64 if found.is_float and found.bits < 32 else found)
         except ScalarError as error:
             raise ScalarError(f"full: {error}") from None
         return self.emit("full", (), {"value": value, "shape": shape, "dtype": found})[0]

@@ -7,11 +7,14 @@ numbers; a lower one changes the result only if its kind (bool < integer < float
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Protocol
 
+import ml_dtypes
+
 from luminal.dim import Dim
-from luminal.dtype import DType, bf16, bool_, f16, f32, i16, i64
+from luminal.dtype import DType, bf16, bool_, f16, f32, from_bits, i16, i64, to_bits
 from luminal.errors import DTypeError, ScalarError
 
 DEFAULT_FLOAT = f32
@@ -124,17 +127,28 @@ def wrap_number(value: Number, dtype: DType) -> Number:
     return integer - modulus if dtype.is_signed and integer >= modulus >> 1 else integer
 
 
-def fill_number(value: Number, dtype: DType) -> Number:
-    """The number as a fill value of a tensor of `dtype` (full, pad, where, clamp): out of range is an error.
+def fill_number(value: Number, dtype: DType, checked_as: DType | None = None) -> Number:
+    """The number as a fill value of a tensor of `dtype` (pad, clamp, masked_fill): out of range is an error.
 
-    As in PyTorch a float is truncated, and a negative int (no float) wraps into u8.
+    As in PyTorch a float is truncated, a negative int (no float) wraps into u8, and infinities are in range.
+    `checked_as` is the dtype whose range counts: torch.full and torch.where take any float into f16 and bf16.
     """
+    limit = checked_as or dtype
     if dtype.is_integer:
-        top = (1 << (dtype.bits - 1 if dtype.is_signed else dtype.bits)) - 1
-        bottom = -top - 1 if dtype.is_signed else 0 if isinstance(value, float) else -top
+        top = int(dtype.highest)
+        bottom = int(dtype.lowest) if dtype.is_signed else 0 if isinstance(value, float) else -top
         if not bottom <= value <= top:  # also for NaN
             raise ScalarError(f"{value} is out of the range of {dtype.name}, which is {bottom} to {top}")
+    elif dtype.is_float and math.isfinite(value):
+        top = float(ml_dtypes.finfo(limit.numpy).max)
+        if abs(value) > top:
+            raise ScalarError(f"{value} is out of the range of {limit.name}, which is {-top} to {top}")
     return wrap_number(int(value) if dtype.is_integer else value, dtype)
+
+
+def round_number(value: Number, dtype: DType) -> Number:
+    """A number rounded to a float dtype, as PyTorch rounds the exponents of powers; other dtypes leave it alone."""
+    return float(from_bits(to_bits(value, dtype), dtype)) if dtype.is_float else value
 
 
 def float_result(dtype: DType) -> DType:

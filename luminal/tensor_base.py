@@ -125,13 +125,21 @@ class TensorBase:
             return self._emit("dim_value", dim=other)._as(dtype)
         return self.graph.scalar(wrap_number(self._number(other, method), dtype), dtype)
 
-    def _fill(self, value: object, dtype: DType, method: str) -> Tensor:
+    def _fill(self, value: object, dtype: DType, method: str, checked_as: DType | None = None) -> Tensor:
         """A bound or fill value as a tensor: numbers that `dtype` cannot hold are errors, not wrapped."""
         if isinstance(value, (TensorBase, Dim)):
             self._promotable(value, method)
             return self._operand(value, dtype, method)
+        return self.graph.scalar(self._fill_value(value, dtype, method, checked_as) or 0, dtype)
+
+    def _fill_value(
+        self, value: object, dtype: DType, method: str, checked_as: DType | None = None
+    ) -> Number | None:
+        """A bound or fill value as a number; None stays None."""
+        if value is None:
+            return None
         try:
-            return self.graph.scalar(fill_number(self._number(value, method), dtype), dtype)
+            return fill_number(self._number(value, method), dtype, checked_as)
         except ScalarError as error:
             raise self._fail(method, str(error), ScalarError) from None
 

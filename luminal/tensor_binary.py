@@ -9,9 +9,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from luminal.dim import Dim
-from luminal.dtype import DType, bf16, bool_, f16, f32, u8
+from luminal.dtype import DType, bf16, bool_, f16, f32, f64, u8
 from luminal.errors import DTypeError, OptionError, ScalarError
-from luminal.promotion import Number, computes_wide, float_result, result_type, wrap_number
+from luminal.promotion import Number, computes_wide, float_result, result_type, round_number
 from luminal.tensor_base import TensorBase
 from luminal.tensor_unary import UnaryMethods
 
@@ -30,12 +30,12 @@ class BinaryMethods(UnaryMethods):
 
     def add(self, other: Other, *, alpha: Number = 1) -> Tensor:
         """self + alpha * other. On bool it is a logical or."""
-        return self._binary("add", other) if alpha == 1 else self._add_scaled("add", other, alpha)
+        return self._binary("add", other) if _is_one(alpha) else self._add_scaled("add", other, alpha)
 
     def sub(self, other: Other, *, alpha: Number = 1) -> Tensor:
         """self - alpha * other. Bool is refused, as in PyTorch."""
         self._refuse_bool_subtraction(other)
-        return self._binary("sub", other) if alpha == 1 else self._add_scaled("sub", other, alpha)
+        return self._binary("sub", other) if _is_one(alpha) else self._add_scaled("sub", other, alpha)
 
     def mul(self, other: Other) -> Tensor:
         """self * other. On bool it is a logical and."""
@@ -70,10 +70,15 @@ class BinaryMethods(UnaryMethods):
         number = self._number(exponent, "pow")
         dtype = result_type(self.type, number)
         if dtype.is_bool:
-            raise self._fail("pow", "base and exponent are bool, expected an integer or a float", DTypeError)
+            return cast("Tensor", self) if number else self.graph.full_like(self, True)
         if dtype.is_integer and number < 0:
             raise self._fail("pow", f"integers have no power {number}; cast to a float first", ScalarError)
-        return self._emit("pow_scalar", self._as(dtype), exponent=wrap_number(number, dtype))
+        exponent = round_number(self._fill_value(number, dtype, "pow") or 0, dtype)
+        if (
+            dtype == f16 and abs(exponent) == 0.5
+        ):  # for f16 alone PyTorch takes no roots: (-inf) ** 0.5 is inf
+            return self._power(exponent)
+        return self._emit("pow_scalar", self._as(dtype), exponent=exponent)
 
     def maximum(self, other: Other) -> Tensor:
         """The larger; NaN if either is NaN."""
@@ -96,6 +101,11 @@ class BinaryMethods(UnaryMethods):
         if dtype.is_bool:
             raise self._fail("clamp", "dtype is bool, expected an integer or a float", DTypeError)
         result = self._as(dtype)
+        numbers = {"low": min, "high": max}
+        if not any(isinstance(bound, (TensorBase, Dim)) for bound in bounds):
+            return result._emit(
+                "clamp", result, **{k: self._fill_value(v, dtype, "clamp") for k, v in numbers.items()}
+            )
         if min is not None:
             result = result._emit("maximum", result, self._fill(min, dtype, "clamp"))
         if max is not None:
@@ -169,6 +179,8 @@ class BinaryMethods(UnaryMethods):
         return self.neg()
 
     def __pos__(self) -> Tensor:
+        if self.dtype.is_bool:
+            raise self._fail("+", "dtype is bool, expected an integer or a float; cast first", DTypeError)
         return cast("Tensor", self)
 
     def __abs__(self) -> Tensor:
@@ -311,11 +323,11 @@ class BinaryMethods(UnaryMethods):
         dtype = result_type(self.type, self._promotable(other, name))
         if not dtype.is_float and isinstance(alpha, float):
             raise self._fail(name, f"alpha is {alpha}, expected a whole number for {dtype.name}", DTypeError)
-        if dtype.is_bool and not isinstance(alpha, bool):
-            raise self._fail(name, f"alpha is {alpha}, expected a bool for bool tensors", DTypeError)
+        if isinstance(alpha, bool) and not dtype.is_bool:
+            raise self._fail(name, f"alpha is {alpha}, expected a number for {dtype.name}", DTypeError)
         # Both halves of a f16 or bf16 result are rounded once, after the sum.
         wide = f32 if dtype in (f16, bf16) else dtype
-        scale = self.graph.scalar(alpha, dtype)._as(wide)
+        scale = self._fill(alpha, dtype, name)._as(wide)
         scaled = self._emit("mul", self._operand(other, dtype, name)._as(wide), scale)
         return self._emit(name, self._as(dtype)._as(wide), scaled)._as(dtype)
 
@@ -344,7 +356,8 @@ def select(condition: Tensor, input: Other, other: Other) -> Tensor:
     _check_condition(condition, "where")
     operands = [condition._promotable(value, "where") for value in (input, other)]
     dtype = result_type(*operands)
-    filled = [condition._fill(value, dtype, "where") for value in (input, other)]
+    checked_as = f64 if dtype in (f16, bf16) else dtype
+    filled = [condition._fill(value, dtype, "where", checked_as) for value in (input, other)]
     return condition._emit("where", condition._as(bool_), *filled)
 
 
@@ -353,6 +366,10 @@ def _check_condition(condition: object, method: str) -> None:
         raise DTypeError(f"{method}: the condition is a {type(condition).__name__}, expected a bool Tensor")
     if condition.dtype not in (bool_, u8):
         raise DTypeError(f"{method}: the condition is {condition.described()}, expected dtype bool")
+
+
+def _is_one(alpha: Number) -> bool:
+    return alpha == 1 and not isinstance(alpha, (bool, float))
 
 
 def _is_operand(value: object) -> bool:

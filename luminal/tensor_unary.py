@@ -65,11 +65,11 @@ class UnaryMethods(TensorBase):
         if not decimals:
             return self._round("round")
         self._check_computed("round", float_only=True)
-        tensor = cast("Tensor", self)
         scale = 10.0 ** abs(decimals)
+        wide = self._as(self.dtype.accumulate)  # narrow floats are rounded once, at the end
         if decimals > 0:
-            return tensor.mul(scale)._round("round").div(scale)
-        return tensor.div(scale)._round("round").mul(scale)
+            return wide.mul(scale)._round("round").div(scale)._as(self.dtype)
+        return wide.div(scale)._round("round").mul(scale)._as(self.dtype)
 
     # ---- unary: integers give f32 ----------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from luminal.dim import (
 )
 from luminal.dtype import DType, i64
 from luminal.errors import AxisError, DTypeError, IndexOutOfRangeError, OptionError, ShapeError
-from luminal.promotion import Number, fill_number, promote_types
+from luminal.promotion import Number, promote_types
 from luminal.tensor_base import TensorBase, flat_arguments, plain_int, shape_text, size_of
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ class ViewMethods(TensorBase):
         )
         if all(amount == 0 for amount in (*added_low, *added_high)):
             return cropped
-        fill = fill_number(self._number(value, "pad"), self.dtype)
+        fill = self._fill_value(value, self.dtype, "pad")
         return cropped._emit("pad", cropped, low=added_low, high=added_high, value=fill)
 
     def _pad_from_inside(self, axis: int, low: Dim, high: Dim, mode: str) -> Tensor:
@@ -202,7 +202,7 @@ class ViewMethods(TensorBase):
         elif mode == "circular":
             position = position.remainder(size)
         else:
-            position = (size - 1) - ((size - 1) - position.abs()).abs()
+            position = (size - 1) + -(position.abs() - (size - 1)).abs()
         return self._emit("index_select", self, position, axis=axis)
 
     # ---- slicing ---------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
@@ -106,16 +107,46 @@ def test_wrapped_numbers_are_what_torch_adds(dtype: dt.DType, value: int) -> Non
 
 @pytest.mark.parametrize("dtype", WIDE, ids=lambda d: d.name)
 @pytest.mark.parametrize(
-    "value", [0, 1, -1, -2.7, 127, 128, 2.7, 255, 256, -255, -256, 1e30, float("nan"), True]
+    "value",
+    [
+        0,
+        1,
+        -1,
+        -2.7,
+        127,
+        128,
+        2.7,
+        255,
+        256,
+        -255,
+        -256,
+        1e30,
+        -1e39,
+        65519,
+        65530.0,
+        float("-inf"),
+        float("nan"),
+        True,
+    ],
 )
 def test_fill_numbers_are_what_torch_fills(dtype: dt.DType, value: float) -> None:
+    """torch.full takes any float into f16 and bf16; masked_fill, pad and clamp look at the dtype itself."""
+    checked_as = dt.f64 if dtype in (dt.f16, dt.bf16) else dtype
+    zero = torch.zeros(1, dtype=TORCH[dtype])
+    check_fill(dtype, value, checked_as, lambda: torch.full((1,), value, dtype=TORCH[dtype]))
+    check_fill(dtype, value, None, lambda: zero.masked_fill(zero == 0, value))
+
+
+def check_fill(
+    dtype: dt.DType, value: float, checked_as: dt.DType | None, filled: Callable[[], torch.Tensor]
+) -> None:
     try:
-        expected = torch.full((1,), value, dtype=TORCH[dtype])
+        expected = filled()
     except RuntimeError:
         with pytest.raises(ScalarError):
-            fill_number(value, dtype)
+            fill_number(value, dtype, checked_as)
         return
-    got = torch.tensor([fill_number(value, dtype)], dtype=torch.float64).to(TORCH[dtype])
+    got = torch.tensor([fill_number(value, dtype, checked_as)], dtype=torch.float64).to(TORCH[dtype])
     assert torch.equal(got, expected) or (value != value and bool(got.isnan()))
 
 

@@ -212,7 +212,8 @@ def _pow(x: Expression, y: Expression) -> Expression:
 
 def _pow_array(x: Array, y: Array) -> Array:
     if x.dtype.kind == "f":
-        return np.power(x.astype(np.float64), y.astype(np.float64))
+        # not np.power, which takes the square root for a single exponent 0.5: (-inf) ** 0.5 is inf
+        return np.float_power(x, y)
     small = np.where(np.abs(x) == 1, np.abs(y) % 2, 0) if x.dtype.kind == "i" else y
     power = np.power(x, np.where(y < 0, small, y))
     return np.where((y < 0) & (np.abs(x) != 1), 0, power)
@@ -259,7 +260,7 @@ def _pow_scalar_array(x: Array, exponent: int | float) -> Array:
         return FAST_POWERS[exponent](x, np.sqrt)
     if x.dtype.kind != "f":
         return np.power(x, np.array(exponent % (1 << 63), np.int64)).astype(x.dtype)
-    return np.power(x.astype(np.float64), x.dtype.type(exponent).astype(np.float64))
+    return np.float_power(x, x.dtype.type(exponent))
 
 
 def _infer_clamp(x: TensorType, *, low: int | float | None, high: int | float | None) -> TensorType:

@@ -78,7 +78,7 @@ def polynomial(z: Expression, name: str) -> Expression:
 
 
 def _odd(x: Expression, name: str) -> Expression:
-    """x + x^3 P(x^2): keeps -0.0 and the small numbers."""
+    """x + x^3 P(x^2), for x without a sign: small numbers stay what they are."""
     z = x * x
     return x + x * z * polynomial(z, name)
 
@@ -99,7 +99,8 @@ def _split_constant(value: float, x: Expression) -> tuple[float, float]:
 
 
 def expm1(x: Expression) -> Expression:
-    return x.abs().le(1.0).select(x + x * x * polynomial(x, "expm1"), x.exp() - 1.0)
+    near = x + x * x * polynomial(x, "expm1")
+    return x.eq(0.0).select(x, x.abs().le(1.0).select(near, x.exp() - 1.0))
 
 
 def log1p(x: Expression) -> Expression:
@@ -112,8 +113,8 @@ def log1p(x: Expression) -> Expression:
 
 def tanh(x: Expression) -> Expression:
     a = x.abs()
-    large = (1.0 - 2.0 / ((a + a).exp() + 1.0)).with_sign(x)
-    return a.lt(0.625).select(_odd(x, "tanh"), large)
+    large = 1.0 - 2.0 / ((a + a).exp() + 1.0)
+    return a.lt(0.625).select(_odd(a, "tanh"), large).with_sign(x)
 
 
 def _half_exponential(a: Expression) -> Expression:
@@ -126,7 +127,7 @@ def _half_exponential(a: Expression) -> Expression:
 def sinh(x: Expression) -> Expression:
     a = x.abs()
     half = _half_exponential(a)
-    return a.lt(1.0).select(_odd(x, "sinh"), (half - 0.25 / half).with_sign(x))
+    return a.lt(1.0).select(_odd(a, "sinh"), half - 0.25 / half).with_sign(x)
 
 
 def cosh(x: Expression) -> Expression:
@@ -138,9 +139,9 @@ def erf(x: Expression) -> Expression:
     """x + x P(x^2) near zero, 1 - exp(P(|x|)) outside, which is 1 from `limit` on."""
     limit = 4.0 if x.dtype.bits == 32 else 6.0
     a = x.abs()
-    near = x + x * polynomial(x * x, "erf_inner")
+    near = a + a * polynomial(a * a, "erf_inner")
     far = 1.0 - polynomial(a.lt(limit).select(a, limit), "erf_outer").exp()
-    return a.gt(0.925).select(far.with_sign(x), near)
+    return a.gt(0.925).select(far, near).with_sign(x)
 
 
 def sigmoid(x: Expression) -> Expression:
@@ -182,7 +183,7 @@ def asin(x: Expression) -> Expression:
     half_pi, rest = _split_constant(math.pi / 2, x)
     tail = z.sqrt() * z * polynomial(z, "asin")
     large = half_pi - (high * 2.0 + ((tail + low) * 2.0 - rest))
-    return a.le(0.5).select(_odd(x, "asin"), large.with_sign(x))
+    return a.le(0.5).select(_odd(a, "asin"), large).with_sign(x)
 
 
 def acos(x: Expression) -> Expression:
@@ -232,7 +233,8 @@ def asinh(x: Expression) -> Expression:
 def acosh(x: Expression) -> Expression:
     huge = x.gt(1e9)
     t = huge.select(1.0, x) - 1.0
-    return huge.select(x.log() + math.log(2), log1p(t + (t * 2.0 + t * t).sqrt()))
+    positive = huge.select(x.log() + math.log(2), log1p(t + (t * 2.0 + t * t).sqrt()))
+    return x.lt(1.0).select(math.nan, positive)
 
 
 def atanh(x: Expression) -> Expression:
@@ -279,8 +281,11 @@ def _power_of_positive(a: Expression, y: Expression) -> Expression:
     rest = y * low + (y - y_high) * high
     exponent = product + rest
     lost = rest - (exponent - product)
-    power = exponent.exp2()
-    return power.lt(math.inf).select(power + power * (lost * math.log(2)), power)
+    # Half of a large power: the largest number itself must not overflow before it is corrected.
+    halved = exponent.ge(1.0)
+    power = halved.select(exponent - 1.0, exponent).exp2()
+    power = power.lt(math.inf).select(power + power * (lost * math.log(2)), power)
+    return halved.select(power + power, power)
 
 
 def pow(x: Expression, y: Expression) -> Expression:

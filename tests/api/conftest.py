@@ -1,0 +1,21 @@
+"""The runtimes that every test of the Graph API goes through. A new runtime is one more line of RUNTIMES."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from luminal.runtimes.protocol import Runtime
+from luminal.runtimes.reference import ReferenceRuntime
+
+RUNTIMES: dict[str, Callable[[], Runtime]] = {
+    "hlo": lambda: ReferenceRuntime(level="hlo"),
+    "primitive": lambda: ReferenceRuntime(level="primitive"),
+}
+
+
+@pytest.fixture(params=list(RUNTIMES), scope="session")
+def make_runtime(request: pytest.FixtureRequest) -> Callable[[], Runtime]:
+    """A function that makes a runtime of each kind."""
+    return RUNTIMES[request.param]
