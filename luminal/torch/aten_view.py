@@ -68,7 +68,7 @@ def slice_bounds(low: Lowering, size: Dim, start: Size | None, end: Size | None)
     """Both ends of a Python slice within 0 .. size, the second not before the first."""
     first = low.clamped(start, size, as_dim(0))
     last = low.clamped(end, size, size)
-    return first, last if known_less_equal(first, last) else dim_max(first, last)
+    return first, last if low.symbols.known_less_equal(first, last) else dim_max(first, last)
 
 
 @lowers("narrow", "narrow_copy")

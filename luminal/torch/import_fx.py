@@ -54,8 +54,9 @@ class InputSlot:
 class OutputSlot:
     """One output of the FX graph, by `kind`:
 
-    "computed": result `number` of the hlo graph, in `layout`; "hidden": the same, but nobody wants it; "argument": argument `number` itself; "view": `layout`
-    laid over the storage of argument `number` at `offset`; "size": the integer `size`; "none".
+    "computed": result `number` of the hlo graph, in `layout`; "hidden": the same, but nobody wants it; "argument":
+    argument `number` itself; "view": `layout` laid over the storage of argument `number` at `offset`; "size": the
+    integer `size`; "none".
     """
 
     kind: str
@@ -141,7 +142,7 @@ class FxImporter:
             outputs,
             [type_of(value) for value in results],
             updates,
-            self.symbols.bindings(fakes),
+            self.symbols.bindings(fakes, [symbol.name for symbol in graph.symbols]),
             self.symbols.hints(),
             self.state.fallbacks,
         )

@@ -18,7 +18,7 @@ from xdsl.ir import SSAValue
 from luminal import promotion
 from luminal.dialects.hlo.builder import HloBuilder
 from luminal.dialects.tensor_type import TensorType, tensor_type
-from luminal.dim import Dim, as_dim, dim_max, dim_min, known_less_equal
+from luminal.dim import Dim, as_dim, dim_max, dim_min
 from luminal.dtype import DType, bool_, i64
 from luminal.errors import UnsupportedOpError
 from luminal.torch.symbols import SymbolTable
@@ -159,17 +159,14 @@ class Lowering:
             return default
         if isinstance(index, int) and index >= UNBOUNDED:
             return size
-        position = as_dim(index)
-        lower = position.bounds()[0]
-        if position.constant is not None and position.constant < 0:
-            position = position + size
-        elif lower is None or lower < 0:
-            if position.bounds()[1] is None or cast(int, position.bounds()[1]) >= 0:
+        position, zero, known = as_dim(index), as_dim(0), self.symbols.known_less_equal
+        if not known(zero, position):
+            if not known(position, as_dim(-1)):
                 raise self.refuse(f"the sign of the slice bound {position} is not known")
             position = position + size
-        if not known_less_equal(0, position):
-            position = dim_max(position, as_dim(0))
-        return position if known_less_equal(position, size) else dim_min(position, size)
+        if not known(zero, position):
+            position = dim_max(position, zero)
+        return position if known(position, size) else dim_min(position, size)
 
     def slice(self, value: Value, axis: int, start: Dim | int, stop: Dim | int, step: int = 1) -> Value:
         """Elements start .. stop of one axis; both within it."""

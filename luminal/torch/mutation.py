@@ -18,6 +18,7 @@ from typing import Any, cast
 import torch
 import torch.fx
 
+from luminal.dialects.hlo.shapes import broadcast_shapes
 from luminal.dim import Dim, as_dim
 from luminal.dtype import i64
 from luminal.torch.aten_view import slice_bounds
@@ -153,9 +154,10 @@ def _region(low: Lowering, sizes: Sequence[Dim], indices: Any) -> tuple[list[Dim
             given[axis] = low.wrapped(index, sizes[axis])
     if not given:
         return list(sizes), [low.positions(size, axis, len(sizes)) for axis, size in enumerate(sizes)]
-    from luminal.dialects.hlo.shapes import broadcast_shapes, index_layout
-
-    position, rest = index_layout(len(sizes), sorted(given))
+    axes = sorted(given)
+    rest = [axis for axis in range(len(sizes)) if axis not in given]
+    # PyTorch puts the shared axes where the indexed ones were if those are neighbours, else in front
+    position = axes[0] if axes == list(range(axes[0], axes[0] + len(axes))) else 0
     shared = list(broadcast_shapes(*[shape_of(index) for index in given.values()]))
     region = [sizes[axis] for axis in rest]
     region[position:position] = shared

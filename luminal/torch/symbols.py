@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any, cast
@@ -13,7 +13,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils._sympy import functions as sympy_functions
 from torch.utils._sympy.numbers import int_oo
 
-from luminal.dim import Dim, as_dim, dim, dim_max, dim_min, product
+from luminal.dim import Dim, as_dim, dim, dim_max, dim_min, known_less_equal, product
 from luminal.errors import UnsupportedOpError
 
 LOWEST = -(2**63)
@@ -42,6 +42,7 @@ class SymbolTable:
         self.shape_env = shape_env
         self._symbols: dict[sympy.Symbol, Dim] = {}
         self._divisors: dict[sympy.Symbol, int] = {}
+        self._facts: list[Dim] | None = None
         for fact in shape_env.divisible if shape_env is not None else ():
             base, modulus = cast(tuple[Any, Any], fact.args)[:2]
             if base.is_Symbol and modulus.is_Integer:
@@ -59,6 +60,30 @@ class SymbolTable:
     def shape(self, values: Sequence[SizeLike]) -> tuple[Dim, ...]:
         return tuple(self.size(value) for value in values)
 
+    def known_less_equal(self, left: Dim, right: Dim) -> bool:
+        """Proven `left <= right`, by the dims' ranges or by what the shape environment has seen guarded."""
+        if known_less_equal(left, right):
+            return True
+        return any(known_less_equal(left + fact, right) for fact in self._guarded())
+
+    def _guarded(self) -> list[Dim]:
+        """What guards say is not negative: `s <= t` as t - s."""
+        if self._facts is None:
+            self._facts = []
+            for guard in self.shape_env.guards if self.shape_env is not None else ():
+                parts = guard.expr.args if isinstance(guard.expr, sympy.And) else (guard.expr,)
+                for part in parts:
+                    if isinstance(part, (sympy.Le, sympy.Lt, sympy.Ge, sympy.Gt)):
+                        self._note_fact(cast(Any, part))
+        return self._facts
+
+    def _note_fact(self, relation: Any) -> None:
+        try:
+            difference = self.translate(relation.gts) - self.translate(relation.lts)
+        except UnsupportedOpError:
+            return
+        cast("list[Dim]", self._facts).append(difference - int(isinstance(relation, (sympy.Lt, sympy.Gt))))
+
     def translate(self, expression: sympy.Basic) -> Dim:
         """A sympy expression over integers as a Dim."""
         if isinstance(expression, sympy.Integer):
@@ -70,8 +95,11 @@ class SymbolTable:
             raise UnsupportedOpError(f"the size {expression} has no symbolic form in Luminal")
         return rule([self.translate(argument) for argument in expression.args])
 
-    def bindings(self, placeholders: Sequence[Any]) -> list[SymbolBinding]:
-        """Where the value of each symbol used so far comes from, given the placeholders' fake values in order."""
+    def bindings(self, placeholders: Sequence[Any], names: Iterable[str]) -> list[SymbolBinding]:
+        """Where the values of the symbols `names` come from, given the placeholders' fake values in order.
+
+        UnsupportedOpError for a size that no argument has: it depends on data.
+        """
         found: dict[sympy.Symbol, SymbolBinding] = {}
         for number, value in enumerate(placeholders):
             if isinstance(value, torch.SymInt):
@@ -80,10 +108,11 @@ class SymbolTable:
             if isinstance(value, torch.Tensor):
                 for axis, size in enumerate(value.shape):
                     self._bind(found, size, number, axis)
-        for symbol in self._symbols:
-            if symbol not in found:
-                raise UnsupportedOpError(f"the size {symbol} depends on data: no input of the graph has it")
-        return [found[symbol] for symbol in self._symbols]
+        known = {binding.name: binding for binding in found.values()}
+        for name in names:
+            if name not in known:
+                raise UnsupportedOpError(f"the size {name} depends on data: no input of the graph has it")
+        return [known[name] for name in names]
 
     def hints(self) -> dict[str, int]:
         """A representative value of each symbol, from the inputs that the graph was traced with."""
