@@ -17,8 +17,6 @@ from typing import NamedTuple, Union
 
 FLOAT_BITS = {"half": 16, "bfloat": 16, "float": 32, "double": 64}
 SUFFIXES = {"half": "f16", "bfloat": "bf16", "float": "f32", "double": "f64", "ptr": "p0"}
-NO_VECTORIZE = '!{!"llvm.loop.vectorize.enable", i1 false}'
-NO_UNROLL = '!{!"llvm.loop.unroll.disable"}'
 
 
 class Value(NamedTuple):
@@ -162,13 +160,6 @@ class Module:
             return f"!{len(self.metadata) - 1}"
         return f"!{self.metadata.index(text)}"
 
-    def loop_hints(self, *hints: str) -> str:
-        """The suffix for a loop's back edge. `hints` are nodes such as NO_VECTORIZE."""
-        references = [self.node(hint) for hint in hints]
-        own = len(self.metadata)
-        self.node("distinct !{" + ", ".join([f"!{own}", *references]) + "}")
-        return f", !llvm.loop !{own}"
-
     @contextlib.contextmanager
     def function(
         self,
@@ -245,11 +236,11 @@ class Function:
         self.lines.append(f"{label}:")
         self.block = label
 
-    def branch(self, label: str, hints: str = "") -> None:
-        self.line(f"br label %{label}{hints}")
+    def branch(self, label: str) -> None:
+        self.line(f"br label %{label}")
 
-    def branch_if(self, condition: Value, then: str, otherwise: str, hints: str = "") -> None:
-        self.line(f"br i1 {condition.text}, label %{then}, label %{otherwise}{hints}")
+    def branch_if(self, condition: Value, then: str, otherwise: str) -> None:
+        self.line(f"br i1 {condition.text}, label %{then}, label %{otherwise}")
 
     def ret(self, value: Value | None = None) -> None:
         self.line(f"ret {value.type} {value.text}" if value else "ret void")
@@ -452,9 +443,7 @@ class Function:
 
     # Control flow
     @contextlib.contextmanager
-    def loop(
-        self, low: Index, high: Index, step: int = 1, carried: Sequence[Value] = (), hints: Sequence[str] = ()
-    ) -> Generator[Loop]:
+    def loop(self, low: Index, high: Index, step: int = 1, carried: Sequence[Value] = ()) -> Generator[Loop]:
         """for index in range(low, high, step). Inside, add the next carried values to `loop.next`; after it,
         the last ones are in `loop.carried`."""
         head, body, latch, done = (self.fresh(name) for name in ("head", "body", "latch", "done"))
@@ -472,21 +461,11 @@ class Function:
         self.branch(latch)
         self.start(latch)
         following = self.op("add", phis[0], step, "nsw")
-        self.branch(head, self.module.loop_hints(*hints) if hints else "")
+        self.branch(head)
         place += [
             f"  {phi.text} = phi {phi.type} [ {first.text}, %{before} ], [ {after.text}, %{latch} ]"
             for phi, first, after in zip(phis, [start, *carried], [following, *loop.next], strict=True)
         ]
-        self.start(done)
-
-    @contextlib.contextmanager
-    def when(self, condition: Value, hints: str = "") -> Generator[None]:
-        """Code that runs only if the i1 is true."""
-        then, done = self.fresh("then"), self.fresh("done")
-        self.branch_if(condition, then, done, hints)
-        self.start(then)
-        yield
-        self.branch(done)
         self.start(done)
 
     def choose(
@@ -494,11 +473,10 @@ class Function:
         condition: Value,
         then: Callable[[], Sequence[Value]],
         otherwise: Callable[[], Sequence[Value]],
-        hints: str = "",
     ) -> list[Value]:
         """Values computed on one of two paths."""
         labels = [self.fresh(name) for name in ("then", "else", "done")]
-        self.branch_if(condition, labels[0], labels[1], hints)
+        self.branch_if(condition, labels[0], labels[1])
         arms: list[tuple[Sequence[Value], str]] = []
         for label, arm in zip(labels, (then, otherwise), strict=False):
             self.start(label)
