@@ -238,7 +238,7 @@ def _sum_reduce(op: PrimitiveOp, xs: Sequence[Array], dims: Dims) -> Array:
     combine, start = (np.add, 0) if op.text("monoid") == "sum" else (np.multiply, 1)
     if not _may_reassociate(op):  # one axis of rows in row-major order, added one after the other
         kept = [axis for axis in range(wide.ndim) if axis not in axes]
-        length = math.prod(wide.shape[axis] for axis in axes)
+        length = int(np.prod([wide.shape[axis] for axis in axes]))
         rows = wide.transpose(*kept, *axes).reshape(*(wide.shape[axis] for axis in kept), length)
         wide = combine.accumulate(np.insert(rows, 0, start, axis=-1), axis=-1)[..., -1:]
         axes = (wide.ndim - 1,)
