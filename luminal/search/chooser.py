@@ -197,7 +197,7 @@ def _data(region: Region, position: int, dtype: DType, elements: int) -> Array:
     """Values near one for arithmetic; zeros where the value is an address or a position, so that it is valid."""
     generator = np.random.default_rng(position)
     if dtype.is_float:
-        return (generator.uniform(0.25, 1.0, elements) * generator.choice([-1.0, 1.0], elements)).astype(dtype.numpy)
+        return generator.uniform(0.5, 1.5, elements).astype(dtype.numpy)
     if dtype.is_bool:
         return generator.integers(0, 2, elements).astype(np.bool_)
     if _addresses(region, position):

@@ -46,13 +46,21 @@ def sample_output(
     points = int(max(4, min(64, SAMPLED_VALUES // max(1, volume))))
     generator = np.random.default_rng(seed)
     chosen = {index: generator.integers(0, sizes[index], points) for index in sorted(output.indices)}
-    evaluator = _Evaluator(region, arguments, dims, sizes, chosen)
-    values = np.broadcast_to(evaluator.value(output.term).reshape(-1), (points,))
-    magnitude = np.broadcast_to(np.abs(values.astype(np.float64)), (points,))
+    values, rounded = (
+        np.broadcast_to(_Evaluator(region, arguments, dims, sizes, chosen, wide).value(output.term).reshape(-1), (points,))
+        for wide in (True, False)
+    )
+    magnitude = np.abs(values.astype(np.float64))
     addresses = np.full(points, output.address.offset.evaluate(dims), np.int64)
     for index, stride in output.address.strides:
         addresses = addresses + chosen[index] * stride.evaluate(dims)
-    return Sample(addresses, values, _tolerance(output.dtype, magnitude, volume))
+    tolerance = _tolerance(output.dtype, magnitude, volume)
+    if output.dtype.is_float:
+        # What rounding to the region's own dtypes does to this very data: large where the data is ill-conditioned.
+        with np.errstate(invalid="ignore"):
+            spread = np.abs(rounded.astype(np.float64) - values.astype(np.float64))
+        tolerance = tolerance + 16 * np.max(spread[np.isfinite(spread)], initial=0.0)
+    return Sample(addresses, values, tolerance)
 
 
 def agrees(sample: Sample, result: Array) -> bool:
@@ -106,8 +114,10 @@ class _Evaluator:
         dims: Mapping[str, int],
         sizes: Mapping[str, int],
         chosen: Mapping[str, Array],
+        wide: bool,
     ) -> None:
         self.region = region
+        self.wide = wide
         self.arguments = arguments
         self.dims = dims
         self.sizes = sizes
@@ -131,11 +141,11 @@ class _Evaluator:
     def _compute(self, term: Term) -> Array:
         if term.op in ELEMENTWISE:
             operands = np.broadcast_arrays(*(self.value(operand) for operand in term.operands))
-            wide = f64 if term.dtype == f32 else term.dtype
+            wide = f64 if self.wide and term.dtype == f32 else term.dtype
             return evaluate_elementwise(term.op, cast("str | None", term.attribute), list(operands), wide)
         match term.op:
             case "constant":
-                return _widen(np.array(from_bits(cast(int, term.attribute), term.dtype)))
+                return self._widen(np.array(from_bits(cast(int, term.attribute), term.dtype)))
             case "index":
                 return self._affine(cast(Affine, term.attribute))
             case "dimension":
@@ -160,11 +170,15 @@ class _Evaluator:
         if attribute.dynamic:
             where = where + self.value(term.operands[0])
         if not attribute.guarded:
-            return _widen(memory[where])
+            return self._widen(memory[where])
         guard, where = np.broadcast_arrays(self.value(term.operands[-1]).astype(np.bool_), where)
         safe = np.where(guard, where, 0)
         values = memory[safe] if memory.size else np.zeros(safe.shape, memory.dtype)
-        return _widen(np.where(guard, values, np.zeros((), memory.dtype)).astype(memory.dtype))
+        return self._widen(np.where(guard, values, np.zeros((), memory.dtype)).astype(memory.dtype))
+
+    def _widen(self, values: Array) -> Array:
+        """f32 as f64 where the reference computes in higher precision; narrower floats are only loaded and cast."""
+        return values.astype(np.float64) if self.wide and values.dtype == np.float32 else values
 
     def _reduce(self, term: Term) -> Array:
         bound = term.reduce.indices
@@ -188,7 +202,7 @@ class _Evaluator:
         count = len(attribute.carries)
         current = [self.value(operand) for operand in term.operands[:count]]
         for iteration in range(self.sizes[attribute.index]):
-            step = _Evaluator(self.region, self.arguments, self.dims, self.sizes, {})
+            step = _Evaluator(self.region, self.arguments, self.dims, self.sizes, {}, self.wide)
             step.env = {**self.env, attribute.index: np.full([1] * (1 + len(self.axes)), iteration)}
             step.carries = {(attribute.identifier, n): value for n, value in enumerate(current)}
             current = [step.value(operand) for operand in term.operands[count:]]
@@ -211,12 +225,6 @@ class _Evaluator:
             neutral = extreme.min() if attribute.monoid == "max" else extreme.max()
             neutral = values.min() if attribute.monoid == "max" else values.max()
         return _fold(attribute.monoid, [np.where(inside, values, neutral).astype(values.dtype)], (axis,))
-
-
-def _widen(values: Array) -> Array:
-    """f32 and narrower floats as f64: the reference computes in higher precision."""
-    kind = values.dtype
-    return values.astype(np.float64) if kind.kind == "f" or kind.name in ("bfloat16",) else values
 
 
 def _with_axes(shape: tuple[int, ...], axes: tuple[int, ...], sizes: Sequence[int], rank: int) -> tuple[int, ...]:
