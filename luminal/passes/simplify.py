@@ -101,14 +101,14 @@ def _replace(op: Operation, values: Sequence[SSAValue], block: Block) -> None:
 
 def producer(value: SSAValue, name: str) -> PrimitiveOp | None:
     """The op that makes a value, if it is primitive.`name`."""
-    owner = value.owner
-    return owner if type(owner) is OPS[name] else None
+    owner, kind = value.owner, OPS[name]
+    return owner if isinstance(owner, kind) else None
 
 
 def splat(value: SSAValue) -> int | None:
     """The bits of the element of a constant that is everywhere the same."""
-    owner = value.owner
-    bits = owner.value("bits") if type(owner) is OPS["const"] else None
+    owner = producer(value, "const")
+    bits = None if owner is None else owner.value("bits")
     return bits if isinstance(bits, int) else None
 
 
@@ -120,22 +120,23 @@ def _is(value: SSAValue, number: str) -> bool:
 
 @cache
 def _pattern(number: str, dtype: DType) -> int:
-    return to_bits(float(number), dtype)
+    return to_bits(float(number) if dtype.is_float else int(number), dtype)
 
 
 def _dtype(value: SSAValue) -> DType:
     return cast(TensorType, value.type).dtype
 
 
-def make(
-    op: PrimitiveOp, name: str, operands: Sequence[SSAValue], type_: TensorType | None = None, **values: Value
+def make(op: PrimitiveOp, name: str, operands: Sequence[SSAValue], **values: Value) -> PrimitiveOp:
+    """A new op in the place of `op`, of its type and source."""
+    return _make(op, op.result_tensors[0], name, operands, values)
+
+
+def _make(
+    op: PrimitiveOp, type_: TensorType, name: str, operands: Sequence[SSAValue], values: dict[str, Value]
 ) -> PrimitiveOp:
-    """A new op in the place of `op`: of its source and, unless another is given, its type."""
-    given = op.result_tensors[0] if type_ is None else type_
-    strict = op.value("strict")
-    return cast(
-        PrimitiveOp, OPS[name].make(operands, [given], {**values, "strict": strict, SOURCE: op.value(SOURCE)})
-    )
+    common: dict[str, Value] = {"strict": op.value("strict"), SOURCE: op.value(SOURCE)}
+    return cast(PrimitiveOp, OPS[name].make(operands, [type_], {**values, **common}))
 
 
 def _constant(op: PrimitiveOp, element: Any) -> PrimitiveOp:
@@ -171,7 +172,7 @@ def _fold_dense(op: PrimitiveOp) -> PrimitiveOp | None:
 
 
 def _fold_constants(op: PrimitiveOp, name: str) -> PrimitiveOp | None:
-    constants = [owner for operand in op.operands if type(owner := operand.owner) is OPS["const"]]
+    constants = [made for operand in op.operands if (made := producer(operand, "const")) is not None]
     if len(constants) != len(op.operands) or name in ("extern", "sort"):
         return None
     patterns = [splat(operand) for operand in op.operands]
@@ -229,7 +230,9 @@ def _fold_recip(op: PrimitiveOp) -> SSAValue | PrimitiveOp | None:
     mantissa, exponent = np.frexp(element)
     if abs(mantissa) != 0.5 or abs(int(exponent)) > (120 if dtype.bits == 32 else 1000):
         return None
-    inverse = make(op, "const", [], cast(TensorType, divisor.type), bits=to_bits(1 / float(element), dtype))
+    inverse = _make(
+        op, cast(TensorType, divisor.type), "const", [], {"bits": to_bits(1 / float(element), dtype)}
+    )
     cast(Block, op.parent).insert_op_before(inverse, op)
     return make(op, "mul", [x, inverse.results[0]])
 

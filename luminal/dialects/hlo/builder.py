@@ -12,6 +12,7 @@ from xdsl.rewriter import InsertPoint
 from luminal.dialects.hlo.table import TABLE, HloOp, Row, create
 from luminal.dialects.tensor_type import TensorType
 from luminal.dim import Dim
+from luminal.dtype import i64
 from luminal.errors import OptionError
 
 Operand = SSAValue | bool | int | float | Dim | None
@@ -82,4 +83,4 @@ class HloBuilder:
         if not isinstance(value, Dim):
             return self.emit("full", value=value, shape=(), dtype=dtype)
         number = self.emit("dim_value", dim=value)
-        return number if dtype == number.type.dtype else self.emit("cast", number, dtype=dtype)
+        return number if dtype == i64 else self.emit("cast", number, dtype=dtype)

@@ -29,7 +29,7 @@ def _infer_matmul(a: TensorType, b: TensorType) -> TensorType:
     check_class(dtype, "number")
     if not a.shape or not b.shape:
         raise ShapeError(f"{text(a.shape)} and {text(b.shape)}: a tensor of rank 0 has no matrix product")
-    inner = b.shape[-2] if len(b.shape) > 1 else b.shape[0]
+    inner = b.shape[-min(len(b.shape), 2)]
     if not known_equal(a.shape[-1], inner):
         raise ShapeError(f"{text(a.shape)} and {text(b.shape)}: {a.shape[-1]} columns meet {inner} rows")
     batch = shapes.broadcast_shapes(a.shape[:-2], b.shape[:-2])
@@ -177,7 +177,7 @@ def _conv_array(
     extra = output_padding or (0,) * rank
     steps = list(zip(x.shape[2:], extents, stride, padding, dilation, extra))
     if transposed:
-        sizes = [(n - 1) * s + d * (k - 1) + 1 + e for n, k, s, p, d, e in steps]
+        sizes = [(n - 1) * s + d * (k - 1) + 1 + e for n, k, s, _, d, e in steps]
         total = np.zeros((x.shape[0], groups, channels // groups, *sizes), x.dtype)
     else:
         sizes = [(n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d, _ in steps]
@@ -216,13 +216,7 @@ define(
 
 
 def _infer_attention(
-    q: TensorType,
-    k: TensorType,
-    v: TensorType,
-    mask: TensorType | None,
-    *,
-    causal: bool,
-    scale: float | None,
+    q: TensorType, k: TensorType, v: TensorType, mask: TensorType | None, *, causal: bool, scale: float | None
 ) -> TensorType:
     """q [.., h, t, d], k [.., g, s, d], v [.., g, s, e], h a multiple of g; mask broadcasts to [.., h, t, s]."""
     dtype = common_dtype((q, k, v))
@@ -255,12 +249,7 @@ def _share_heads(x: Expression, heads: Dim) -> Expression:
 
 
 def _attention(
-    q: Expression,
-    k: Expression,
-    v: Expression,
-    mask: Expression | None,
-    causal: bool,
-    scale: float | None,
+    q: Expression, k: Expression, v: Expression, mask: Expression | None, causal: bool, scale: float | None
 ) -> Expression:
     """softmax(q k^T scale + mask) v, and 0 for a row without any key that counts, as PyTorch's fused kernels give."""
     if q.rank > 2:

@@ -300,16 +300,14 @@ class Expression:
         result = self._new(reduced)
         return result.insert_axes(sorted(axes)) if keepdim and axes else result
 
-    def sum(
-        self, axes: Sequence[int], keepdim: bool = False, monoid: Literal["sum", "prod"] = "sum"
-    ) -> Expression:
+    def sum(self, axes: Sequence[int], keepdim: bool = False, monoid: str = "sum") -> Expression:
         return self._keep(self.emitter.sum_reduce(self.value, axes, monoid), axes, keepdim)
 
     def max(self, axes: Sequence[int], keepdim: bool = False, monoid: str = "max") -> Expression:
         """The extremum, or its first position, that `monoid` names: max, min, argmax, argmin."""
         return self._keep(self.emitter.max_reduce(self.value, axes, monoid), axes, keepdim)
 
-    def scan(self, monoid: Literal["sum", "prod", "max", "min"], axis: int) -> Expression:
+    def scan(self, monoid: str, axis: int) -> Expression:
         return self._new(self.emitter.scan(self.value, axis, monoid))
 
     def gather(self, indices: Sequence[Expression]) -> Expression:

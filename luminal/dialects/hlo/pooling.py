@@ -148,7 +148,8 @@ def _visit(x: Array, size: Ints, stride: Ints, padding: Ints, dilation: Ints, ce
     kept = x.ndim - len(size)
     sizes = x.shape[kept:]
     counts = [
-        int(_pooled_size(as_dim(n), *one, ceil)) for n, *one in zip(sizes, size, stride, padding, dilation)
+        int(_pooled_size(as_dim(n), k, s, p, d, ceil))
+        for n, k, s, p, d in zip(sizes, size, stride, padding, dilation)
     ]
     for place in combinations(*map(range, counts)):
         cells: list[np.ndarray[Any, Any]] = []

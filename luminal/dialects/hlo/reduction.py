@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -18,8 +18,6 @@ from luminal.dialects.tensor_type import TensorType
 from luminal.dim import Dim, as_dim, known_less, product
 from luminal.dtype import DType, bool_, i64
 from luminal.errors import OptionError, ShapeError
-
-Extremum = Literal["max", "min"]
 
 
 def reduced(shape: Sequence[Dim], axes: Sequence[int], keepdim: bool) -> tuple[Dim, ...]:
@@ -110,7 +108,7 @@ def logsumexp(x: Expression, axes: Sequence[int], keepdim: bool) -> Expression:
     return total + top.reshape(total.shape)
 
 
-def _logical(monoid: Extremum, x: Expression, axes: Sequence[int], keepdim: bool) -> Expression:
+def _logical(monoid: str, x: Expression, axes: Sequence[int], keepdim: bool) -> Expression:
     """any or all; over nothing any is False and all is True."""
     if any(x.shape[axis] == 0 for axis in axes):
         return x.emitter.constant(monoid == "min", reduced(x.shape, axes, keepdim), bool_)
@@ -124,11 +122,11 @@ def _arg(monoid: str, x: Expression, axis: int | None, keepdim: bool) -> Express
     return position.reshape([1] * x.rank) if keepdim else position
 
 
-def _scan(monoid: Literal["sum", "prod"], x: Expression, axis: int) -> Expression:
+def _scan(monoid: str, x: Expression, axis: int) -> Expression:
     return x.scan(monoid, axis)
 
 
-def _running(monoid: Extremum, x: Expression, axis: int) -> list[Expression]:
+def _running(monoid: str, x: Expression, axis: int) -> list[Expression]:
     """The running extremum, and the last position so far that attains it (the last NaN, after one)."""
     extremum = x.scan(monoid, axis)
     attained = x.eq(extremum)
