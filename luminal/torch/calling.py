@@ -6,6 +6,7 @@ tensor, and of results that must have such strides; `copied_bytes` counts them.
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -236,6 +237,11 @@ def _is_indirect(slot: InputSlot) -> bool:
 def _reader(binding: SymbolBinding) -> Callable[[Sequence[Any]], int]:
     """The function that reads a symbol's value off the arguments."""
     number, axis, divisor = binding.argument, binding.axis, binding.divisor
+    if binding.code:
+        scope: dict[str, Any] = {"math": math, "torch": torch}
+        function = eval(f"lambda {', '.join(used.name for used in binding.uses)}: {binding.code}", scope)
+        readers = [_reader(used) for used in binding.uses]
+        return lambda given: int(function(*[read(given) for read in readers]))
     if axis is not None:
         return lambda given: given[number].size(axis) // divisor
     if divisor != 1:

@@ -12,6 +12,7 @@ import itertools
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -39,7 +40,6 @@ FALLBACKS: Counter[str] = Counter()
 
 _OBJECTS: dict[int, Any] = {}
 _NUMBERS = itertools.count()
-_CALLS = itertools.count()
 
 
 def carried_type(fake: torch.Tensor, symbols: SymbolTable) -> TensorType:
@@ -67,8 +67,30 @@ def from_carrier(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 # ---- writing ---------------------------------------------------------------------------------------------------
 
 
-def encode_call(node: torch.fx.Node, lookup: Callable[[torch.fx.Node], Any]) -> tuple[str, list[SSAValue]]:
-    """The payload of a call and its tensor operands. `lookup` gives a node's hlo value or Dim."""
+@dataclass(frozen=True)
+class Call:
+    """One call to be written as an extern; `fakes` are the traced results, a tuple for an op of several."""
+
+    target: Any
+    args: Sequence[Any]
+    kwargs: Mapping[str, Any]
+    fakes: Any
+
+    @property
+    def results(self) -> list[torch.Tensor]:
+        """The traced results that are tensors."""
+        listed = self.fakes if isinstance(self.fakes, (list, tuple)) else (self.fakes,)
+        return [fake for fake in listed if isinstance(fake, torch.Tensor)]
+
+
+def encode_call(
+    call: Call, lookup: Callable[[torch.fx.Node], Any], serial: int
+) -> tuple[str, list[SSAValue]]:
+    """The payload of a call and its tensor operands.
+
+    `lookup` gives a node's hlo value or Dim. `serial` tells calls apart that must not become one: two draws of random
+    numbers.
+    """
     operands: list[SSAValue] = []
 
     def encode(value: Any) -> Any:
@@ -84,6 +106,8 @@ def encode_call(node: torch.fx.Node, lookup: Callable[[torch.fx.Node], Any]) -> 
             return {"torch": str(value).removeprefix("torch.")}
         if isinstance(value, torch.device):
             return {"device": str(value)}
+        if isinstance(value, torch._ops.OpOverload):
+            return {"op": _full_name(value)}
         _OBJECTS[number := next(_NUMBERS)] = value
         return {"object": number}
 
@@ -93,33 +117,27 @@ def encode_call(node: torch.fx.Node, lookup: Callable[[torch.fx.Node], Any]) -> 
             return {"dim": str(found)} if isinstance(found, Dim) else encode(found)
         operands.append(found)
         fake = value.meta["val"]
-        if isinstance(fake, torch.Tensor) and fake.dtype in CARRIERS:
-            return {"tensor": len(operands) - 1, "dtype": str(fake.dtype).removeprefix("torch.")}
         if not isinstance(fake, torch.Tensor):
             return {"number": len(operands) - 1}
-        return len_entry(operands)
+        entry: dict[str, Any] = {"tensor": len(operands) - 1}
+        if fake.dtype in CARRIERS:
+            entry["dtype"] = str(fake.dtype).removeprefix("torch.")
+        return entry
 
-    call = {
-        "args": [encode(value) for value in node.args],
-        "kwargs": {key: encode(value) for key, value in node.kwargs.items()},
+    content: dict[str, Any] = {
+        "op": encode(call.target),
+        "args": [encode(value) for value in call.args],
+        "kwargs": {key: encode(value) for key, value in call.kwargs.items()},
+        "results": len(call.results),
     }
-    if isinstance(node.target, torch._ops.OpOverload):
-        call["op"] = node.target.name()
-        if not node.target._overloadname:
-            call["op"] += ".default"
-        if torch.Tag.nondeterministic_seeded in node.target.tags:
-            call["call"] = next(_CALLS)  # two calls of one op are two draws
-    else:
-        call["op"] = encode(node.target)
-        call["call"] = next(_CALLS)
-    fakes = node.meta.get("val")
-    listed = fakes if isinstance(fakes, (list, tuple)) else (fakes,)
-    call["results"] = sum(isinstance(fake, torch.Tensor) for fake in listed)
-    return json.dumps(call), operands
+    pure = isinstance(call.target, torch._ops.OpOverload) and call.results
+    if not pure or torch.Tag.nondeterministic_seeded in call.target.tags:
+        content["call"] = serial
+    return json.dumps(content), operands
 
 
-def len_entry(operands: Sequence[SSAValue]) -> dict[str, int]:
-    return {"tensor": len(operands) - 1}
+def _full_name(op: torch._ops.OpOverload) -> str:
+    return f"{op.name()}.default" if op._overloadname == "default" else op.name()
 
 
 # ---- running ---------------------------------------------------------------------------------------------------
@@ -142,8 +160,7 @@ def call_extern(payload: str, tensors: Sequence[torch.Tensor], dims: Mapping[str
             return tensors[content].item()
         return _DECODE[kind](content, dims)
 
-    op = decode(call["op"])
-    function = _find_op(op) if isinstance(op, str) else op
+    function = decode(call["op"])
     with torch.no_grad():
         result = function(*map(decode, call["args"]), **{k: decode(v) for k, v in call["kwargs"].items()})
     if not call["results"]:
@@ -165,6 +182,7 @@ def _evaluate(text: str, dims: Mapping[str, int]) -> int:
 
 
 _DECODE: dict[str, Callable[[Any, Mapping[str, int]], Any]] = {
+    "op": lambda content, _: _find_op(content),
     "dim": _evaluate,
     "complex": lambda content, _: complex(*content),
     "torch": lambda content, _: getattr(torch, content),

@@ -15,18 +15,19 @@ from typing import Any, cast
 
 import torch
 import torch.fx
+from torch._higher_order_ops.effects import with_effects
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, Operation, SSAValue
 
 from luminal.dialects.graph_op import DEFAULT_LICENCES, build_graph, finish_graph
 from luminal.dialects.hlo.builder import HloBuilder
-from luminal.dialects.tensor_type import TensorType, tensor_type
+from luminal.dialects.tensor_type import TensorType
 from luminal.dim import Dim, Symbol, as_dim, known_unequal
 from luminal.dtype import dtype_of, u8
 from luminal.errors import CompileError, ShapeError, UnsupportedOpError
-from luminal.torch.aten_table import FUNCTIONS, LOWERINGS
-from luminal.torch.extern import CARRIERS, FALLBACKS, carried_type, encode_call, to_carrier
+from luminal.torch.aten_table import COMPLEX, FUNCTIONS, LOWERINGS
+from luminal.torch.extern import CARRIERS, FALLBACKS, Call, carried_type, encode_call, to_carrier
 from luminal.torch.layout import Layout, layout_of, plain_layout
 from luminal.torch.lowering import Lowering, Value, type_of
 from luminal.torch.scalars import lower_scalar
@@ -88,6 +89,7 @@ class _State:
     placeholders: list[torch.fx.Node] = field(default_factory=list[torch.fx.Node])
     written: dict[torch.fx.Node, Value] = field(default_factory=dict[torch.fx.Node, Value])
     token: Value | None = None
+    externs: int = 0
     fallbacks: Counter[str] = field(default_factory=Counter[str])
 
 
@@ -156,7 +158,9 @@ class FxImporter:
                 number = len(self.state.placeholders)
                 self.state.placeholders.append(node)
                 fake = node.meta.get("val")
-                if isinstance(fake, torch.Tensor):
+                if isinstance(fake, torch.Tensor) and not _is_read(node):
+                    self.state.values[node] = None
+                elif isinstance(fake, torch.Tensor):
                     self._add_input(node, InputSlot(number, layout_of(fake, self.symbols)))
                 elif isinstance(fake, (int, torch.SymInt)) and not isinstance(fake, bool):
                     self.state.values[node] = self.symbols.size(fake)
@@ -217,6 +221,9 @@ class FxImporter:
         if _is_aten(node) and _name_of(node) == "copy_.default":
             self._write(node)
             return
+        if target is with_effects:
+            values[node] = self._with_effects(node)
+            return
         values[node] = self._lower(node)
 
     def _lower(self, node: torch.fx.Node) -> Any:
@@ -241,42 +248,52 @@ class FxImporter:
     def _rule(self, node: torch.fx.Node) -> Any:
         if node.target in FUNCTIONS:
             return FUNCTIONS[node.target]
-        if not _is_aten(node) or _has_carried_dtype(node):
+        if not _is_aten(node):
             return None
         name = _name_of(node)
+        if _has_carried_dtype(node):
+            return COMPLEX.get(name)
         return LOWERINGS.get(name) or LOWERINGS.get(name.split(".")[0])
 
     def _fall_back(self, node: torch.fx.Node, reason: str) -> Any:
+        self._note_fallback(node, str(node.target), reason)
+        return self._extern(Call(node.target, node.args, node.kwargs, node.meta.get("val")))
+
+    def _note_fallback(self, node: torch.fx.Node, name: str, reason: str) -> None:
         where = source_of(node)
         if self.strict:
             raise UnsupportedOpError(f"{reason}, and strict is set" + (f" (at {where})" if where else ""))
-        _LOG.info("%s runs through torch: %s (at %s)", node.target, reason, where)
-        self.state.fallbacks[str(node.target)] += 1
-        payload, operands = encode_call(node, lambda other: self._tensor_or_size(other))
-        fakes = node.meta.get("val")
-        listed = list(fakes) if isinstance(fakes, (list, tuple)) else [fakes]
-        types = [carried_type(fake, self.symbols) for fake in listed if isinstance(fake, torch.Tensor)]
+        _LOG.info("%s runs through torch: %s (at %s)", name, reason, where)
+        self.state.fallbacks[name] += 1
+
+    def _extern(self, call: Call) -> Any:
+        """The results of a call of torch, as the op gives them: one, or a tuple with None for what is no tensor."""
+        self.state.externs += 1
+        payload, operands = encode_call(call, self._tensor_or_size, self.state.externs)
+        types = [carried_type(fake, self.symbols) for fake in call.results]
         if not types:
-            self._effect(node, payload, operands)
+            # it takes the last such call's token and gives a new one, which keeps their order
+            before = [] if self.state.token is None else [self.state.token]
+            self.state.token = self._emit_extern(call, [*operands, *before], payload, [(TOKEN, 1)])
             return None
-        results = self.b.emit(
-            "extern",
-            operands,
-            target=str(node.target),
-            payload=payload,
-            types=[(t.dtype, *t.shape) for t in types],
-        )
-        if not isinstance(fakes, (list, tuple)):
+        results = self._emit_extern(call, operands, payload, [(t.dtype, *t.shape) for t in types])
+        if not isinstance(call.fakes, (list, tuple)):
             return results
         found = iter(results if isinstance(results, tuple) else (results,))
-        return tuple(next(found) if isinstance(fake, torch.Tensor) else None for fake in listed)
+        return tuple(next(found) if isinstance(fake, torch.Tensor) else None for fake in call.fakes)
 
-    def _effect(self, node: torch.fx.Node, payload: str, operands: list[Value]) -> None:
-        """A call without results: it takes the last such call's token and gives a new one, which keeps their order."""
-        before = [] if self.state.token is None else [self.state.token]
-        self.state.token = self.b.emit(
-            "extern", [*operands, *before], target=str(node.target), payload=payload, types=[(TOKEN, 1)]
-        )
+    def _emit_extern(self, call: Call, operands: Sequence[Value], payload: str, types: Sequence[Any]) -> Any:
+        return self.b.emit("extern", operands, target=str(call.target), payload=payload, types=types)
+
+    def _with_effects(self, node: torch.fx.Node) -> tuple[Any, ...]:
+        """with_effects(token, op, ...): PyTorch's own order of effects, which the order of the graph gives already."""
+        _, op, *arguments = node.args
+        fakes = cast("Sequence[Any]", node.meta["val"])
+        self._note_fallback(node, str(op), "it has effects")
+        inner = fakes[1] if len(fakes) == 2 else fakes[1:]
+        result = self._extern(Call(op, arguments, node.kwargs, inner))
+        token = self.b.full(value=0.0, shape=(0,), dtype=dtype_of(torch.float32))
+        return (token, *result) if isinstance(result, tuple) and len(fakes) > 2 else (token, result)
 
     def _tensor_or_size(self, node: torch.fx.Node) -> Any:
         value = self.state.values[node]
@@ -302,10 +319,9 @@ class FxImporter:
         for value, fake in pairs:
             if value is None or not isinstance(fake, torch.Tensor):
                 continue
-            found, shape = type_of(value), self.symbols.shape(fake.shape)
-            fits = len(found.shape) == len(shape) and not any(map(known_unequal, found.shape, shape))
-            if not fits or found.dtype != dtype_of(fake.dtype):
-                expected = tensor_type(shape, fake.dtype)
+            found, expected = type_of(value), carried_type(fake, self.symbols)
+            fits = found.rank == expected.rank and not any(map(known_unequal, found.shape, expected.shape))
+            if not fits or found.dtype != expected.dtype:
                 raise CompileError(f"{node.target} was lowered to {found}, PyTorch gives {expected}")
         return result
 
@@ -378,6 +394,11 @@ def _erase_after(block: Block, last: Operation | None) -> None:
     while (op := block.last_op) is not None and op is not last:
         op.detach()
         op.erase()
+
+
+def _is_read(node: torch.fx.Node) -> bool:
+    """Whether anything needs the placeholder's data: tokens of effects, for which None is passed, have none."""
+    return any(user.target is not with_effects or node in user.args[1:] for user in node.users)
 
 
 def _is_aten(node: torch.fx.Node) -> bool:

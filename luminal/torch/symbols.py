@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any, cast
 
@@ -12,6 +12,7 @@ import torch
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils._sympy import functions as sympy_functions
 from torch.utils._sympy.numbers import int_oo
+from torch.utils._sympy.printers import PythonPrinter
 
 from luminal.dim import Dim, as_dim, dim, dim_max, dim_min, known_less_equal, product
 from luminal.errors import UnsupportedOpError
@@ -23,12 +24,15 @@ SizeLike = int | torch.SymInt
 
 @dataclass(frozen=True)
 class SymbolBinding:
-    """How a symbol's value is found at a call: `value // divisor` of argument `argument`, or of its size `axis`."""
+    """How a symbol's value is found at a call: argument `argument`, or its size `axis`, over `divisor`; or, where there
+    is `code`, that Python expression of the values of `uses`."""
 
     name: str
     argument: int
     axis: int | None
-    divisor: int
+    divisor: int = 1
+    code: str = ""
+    uses: tuple[SymbolBinding, ...] = ()
 
 
 class SymbolTable:
@@ -42,6 +46,7 @@ class SymbolTable:
         self.shape_env = shape_env
         self._symbols: dict[sympy.Symbol, Dim] = {}
         self._divisors: dict[sympy.Symbol, int] = {}
+        self._derived: dict[sympy.Basic, Dim] = {}
         self._facts: list[Dim] | None = None
         for fact in shape_env.divisible if shape_env is not None else ():
             base, modulus = cast(tuple[Any, Any], fact.args)[:2]
@@ -91,9 +96,22 @@ class SymbolTable:
         if isinstance(expression, sympy.Symbol):
             return self._symbol(expression)
         rule = _RULES.get(type(expression))
-        if rule is None:
+        if rule is not None:
+            try:
+                return rule([self.translate(argument) for argument in expression.args])
+            except UnsupportedOpError:
+                pass
+        return self._derive(expression)
+
+    def _derive(self, expression: sympy.Basic) -> Dim:
+        """A symbol of its own for what no Dim can say: its value is computed at every call."""
+        if self.shape_env is None or not cast(Any, expression).is_integer:
             raise UnsupportedOpError(f"the size {expression} has no symbolic form in Luminal")
-        return rule([self.translate(argument) for argument in expression.args])
+        if expression not in self._derived:
+            range_ = self.shape_env.bound_sympy(cast(Any, expression))
+            low, high = _limits(range_)
+            self._derived[expression] = dim(f"derived_{len(self._derived)}", low, high)
+        return self._derived[expression]
 
     def bindings(self, placeholders: Sequence[Any], names: Iterable[str]) -> list[SymbolBinding]:
         """Where the values of the symbols `names` come from, given the placeholders' fake values in order.
@@ -108,7 +126,15 @@ class SymbolTable:
             if isinstance(value, torch.Tensor):
                 for axis, size in enumerate(value.shape):
                     self._bind(found, size, number, axis)
-        known = {binding.name: binding for binding in found.values()}
+        known = {
+            self._name(s): replace(b, name=self._name(s), divisor=self._divisors.get(s, 1)) for s, b in found.items()
+        }
+        for expression, value in self._derived.items():
+            uses = tuple(found[s] for s in sorted(cast(Any, expression).free_symbols, key=str) if s in found)
+            name = _only_name(value)
+            known[name] = SymbolBinding(
+                name, -1, None, code=PythonPrinter().doprint(cast(Any, expression)), uses=uses
+            )
         for name in names:
             if name not in known:
                 raise UnsupportedOpError(f"the size {name} depends on data: no input of the graph has it")
@@ -127,17 +153,14 @@ class SymbolTable:
         if symbol not in self._symbols:
             divisor = self._divisors.get(symbol, 1)
             low, high = self._range(symbol)
-            name = str(symbol) if divisor == 1 else f"{symbol}_by_{divisor}"
-            self._symbols[symbol] = dim(name, -(-low // divisor), None if high is None else high // divisor)
+            self._symbols[symbol] = dim(
+                self._name(symbol), -(-low // divisor), None if high is None else high // divisor
+            )
         return self._symbols[symbol] * self._divisors.get(symbol, 1)
 
     def _range(self, symbol: sympy.Symbol) -> tuple[int, int | None]:
         known = self.shape_env.var_to_range.get(symbol) if self.shape_env is not None else None
-        if known is None:
-            return LOWEST, None
-        low, high = known.lower, known.upper
-        unbounded = high in (int_oo, sympy.oo) or int(high) >= 2**62
-        return (LOWEST if low in (-int_oo, -sympy.oo) else int(low)), (None if unbounded else int(high))
+        return (LOWEST, None) if known is None else _limits(known)
 
     def _bind(
         self, found: dict[sympy.Symbol, SymbolBinding], size: SizeLike, number: int, axis: int | None
@@ -145,9 +168,19 @@ class SymbolTable:
         if isinstance(size, int) or self.shape_env is None:
             return
         symbol = self.shape_env.replace(size.node.expr)
-        if isinstance(symbol, sympy.Symbol) and symbol in self._symbols and symbol not in found:
-            name = _only_name(self._symbols[symbol])
-            found[symbol] = SymbolBinding(name, number, axis, self._divisors.get(symbol, 1))
+        if isinstance(symbol, sympy.Symbol) and symbol not in found:
+            found[symbol] = SymbolBinding(str(symbol), number, axis)
+
+    def _name(self, symbol: sympy.Symbol) -> str:
+        divisor = self._divisors.get(symbol, 1)
+        return str(symbol) if divisor == 1 else f"{symbol}_by_{divisor}"
+
+
+def _limits(known: Any) -> tuple[int, int | None]:
+    """Both ends of a range of torch, an infinite upper one as None."""
+    low, high = known.lower, known.upper
+    unbounded = high in (int_oo, sympy.oo) or int(high) >= 2**62
+    return (LOWEST if low in (-int_oo, -sympy.oo) else int(low)), (None if unbounded else int(high))
 
 
 def _only_name(value: Dim) -> str:
