@@ -16,8 +16,9 @@ from xdsl.ir import SSAValue
 
 from luminal.dialects.kernel.placed import reference_of
 from luminal.dialects.kernel.placed_types import Address, Tile, TileAxis
-from luminal.dim import Call, Dim
+from luminal.dim import Dim
 from luminal.emit_cpu.arithmetic import memory_element
+from luminal.emit_cpu.sizes import DimEmitter
 from luminal.emit_cpu.text import Function, Index, Lines, Value
 
 Point = Mapping[TileAxis, int]
@@ -47,8 +48,11 @@ class AddressWriter:
     """Writes sizes and addresses; `variables` has each loop variable's value and its scope's depth."""
 
     def __init__(self, f: Function, sizes: Value, symbols: Sequence[str]) -> None:
-        self.f, self.sizes, self.symbols = f, sizes, list(symbols)
+        self.f = f
         self.scopes = [Scope(f.place())]
+        with f.at(self.scopes[0].place):
+            loaded = {name: f.load("i64", f.offset(sizes, "i64", slot)) for slot, name in enumerate(symbols)}
+        self.dims = DimEmitter(f, loaded)
         self.variables: dict[SSAValue, tuple[Index, int]] = {}
         self.references: dict[SSAValue, Value] = {}
         self.workspace = Value("ptr", "null")
@@ -76,49 +80,8 @@ class AddressWriter:
         """The value of a size; computed once, at the start of the function."""
         if dim.constant is not None:
             return dim.constant
-        memo = self.scopes[0].memo
-        if dim not in memo:
-            with self.f.at(self.scopes[0].place):
-                memo[dim] = self._evaluate(dim)
-        return memo[dim]
-
-    def _evaluate(self, dim: Dim) -> Index:
-        f, total = self.f, 0
-        for monomial, coefficient in dim.terms:
-            value: Index = coefficient
-            for atom in monomial:
-                value = f.index(
-                    "mul", value, self._call(atom) if isinstance(atom, Call) else self._symbol(atom.name)
-                )
-            total = f.index("add", total, value)
-        return total
-
-    def _symbol(self, name: str) -> Index:
-        memo = self.scopes[0].memo
-        if name not in memo:
-            memo[name] = self.f.load("i64", self.f.offset(self.sizes, "i64", self.symbols.index(name)))
-        return memo[name]
-
-    def _call(self, call: Call) -> Index:
-        f = self.f
-        values = [self.size(argument) for argument in call.arguments]
-        if call.kind in ("min", "max"):
-            result = values[0]
-            for value in values[1:]:
-                result = f.index("s" + call.kind, result, value)
-            return result
-        a, b = values
-        low, divisor = call.arguments[0].bounds()[0], call.arguments[1].bounds()[0]
-        if low is not None and low >= 0 and divisor is not None and divisor > 0:
-            return f.index("udiv" if call.kind == "//" else "urem", a, b)
-        # Python's floor: one less than the truncated quotient where a rest has the other sign than the
-        # divisor.
-        left, right = f.pair(a, b)
-        quotient, rest = f.op("sdiv", left, right), f.op("srem", left, right)
-        down = f.op("and", f.compare("icmp ne", rest, 0), f.compare("icmp slt", f.op("xor", rest, right), 0))
-        if call.kind == "//":
-            return f.op("sub", quotient, f.convert("zext", down, "i64"))
-        return f.op("add", rest, f.select(down, right, Value("i64", "0")))
+        with self.f.at(self.scopes[0].place):
+            return self.dims.value(dim)
 
     def affine(self, variables: Sequence[SSAValue], strides: Sequence[Dim], offset: Dim) -> Index:
         """offset + sum of variable * stride, written where the innermost variable is set."""

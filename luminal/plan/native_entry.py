@@ -16,7 +16,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from luminal.dim import Call, Dim, Symbol
+from luminal.dim import Dim
+from luminal.emit_cpu.sizes import DimEmitter
 from luminal.emit_cpu.text import Function, Index, Module, Value
 from luminal.plan.plan import THREADS, KernelStep, LibraryStep, Plan
 
@@ -82,54 +83,6 @@ class FrameLayout:
                 slot += len(step.dims)
         ordered = tuple(inputs[position] for position in range(len(plan.inputs)))
         return FrameLayout(ordered, outputs, dims, arena, data, packed, exposed, arguments, sizes, slot)
-
-
-class DimEmitter:
-    """Evaluates dims in one function, each different one once; `symbols` are the values of their symbols."""
-
-    def __init__(self, function: Function, symbols: dict[str, Index]) -> None:
-        self.function, self.symbols = function, symbols
-        self.memo: dict[Dim, Index] = {}
-
-    def value(self, dim: Dim) -> Index:
-        if dim.constant is not None:
-            return dim.constant
-        if dim not in self.memo:
-            total: Index = 0
-            for monomial, coefficient in dim.terms:
-                part: Index = coefficient
-                for atom in monomial:
-                    part = self.function.index("mul", part, self._atom(atom))
-                total = self.function.index("add", total, part)
-            self.memo[dim] = total
-        return self.memo[dim]
-
-    def _atom(self, atom: Symbol | Call) -> Index:
-        if isinstance(atom, Symbol):
-            return self.symbols[atom.name]
-        values = [self.value(argument) for argument in atom.arguments]
-        if atom.kind in ("min", "max"):
-            total = values[0]
-            for value in values[1:]:
-                total = self.function.index("s" + atom.kind, total, value)
-            return total
-        quotient = self._floor_divide(values[0], values[1])
-        if atom.kind == "//":
-            return quotient
-        return self.function.index("sub", values[0], self.function.index("mul", quotient, values[1]))
-
-    def _floor_divide(self, x: Index, n: Index) -> Index:
-        """Python's //: the quotient rounded towards minus infinity."""
-        f = self.function
-        if isinstance(x, int) and isinstance(n, int):
-            return x // n
-        if isinstance(n, int) and n > 0 and n & (n - 1) == 0:
-            return f.op("ashr", x, n.bit_length() - 1)
-        quotient = f.op("sdiv", x, n)
-        rest = f.op("sub", x, f.op("mul", quotient, n))
-        inexact = f.compare("icmp ne", rest, 0)
-        differ = f.compare("icmp slt", f.op("xor", rest, n), 0)
-        return f.op("add", quotient, f.convert("sext", f.op("and", inexact, differ), "i64"))
 
 
 def segment_names(plan: Plan) -> list[str]:
