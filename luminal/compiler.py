@@ -24,6 +24,7 @@ from luminal.dim import Symbol
 from luminal.emit_cpu.cache import read_entry, write_entry
 from luminal.emit_cpu.jit import Target, compile_object, load_object
 from luminal.emit_cpu.pool import process_pool
+from luminal.errors import CompileError
 from luminal.options import CompileOptions, dump_directory, thread_count
 from luminal.plan.executable import PlanExecutable
 from luminal.plan.kernels import Kernel
@@ -139,6 +140,9 @@ class _Compilation:
         else:
             assert compiler is not None
             plan, kernels, entries = self._native(graph, shared, choices, hints, compiler, key)
+        lost = set(self.options.updates) - set(plan.updates)
+        if lost:
+            raise CompileError(f"updates {sorted(lost)} (output, input) do not end in their inputs' memory")
         if wanted:
             self._describe(shared, choices, plan)
         return self._executable(plan, kernels, entries)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from luminal.dialects.tensor_type import TensorType
 from luminal.dim import Dim, Symbol, as_dim, symbol_dim
-from luminal.errors import CompileError
+from luminal.errors import CompileError, DimRangeError
 from luminal.passes.memory_plan import Block, plan_arena, sample_dims
 from luminal.passes.region_graph import CheckStep, OpaqueStep, RegionGraph, RegionStep, RegionValue
 from luminal.plan.packing import PackedLoad, packing_of
@@ -63,6 +63,10 @@ def build_plan(
     packed: Mapping[str, Mapping[int, PackedLoad]],
 ) -> Plan:
     """The plan of a graph.  `facts` are by region key; so are the loads that a kernel wants packed, by argument."""
+    if any(symbol.name == THREADS.name for symbol in outline.symbols):
+        raise DimRangeError(
+            f"a dim of a graph cannot be named {THREADS.name}: the plan has a size of that name"
+        )
     arena = _Arena(graph)
     layouts: list[Packing] = []
     steps: list[PlanStep] = []

@@ -179,7 +179,10 @@ class PlanExecutable:
         key = (tuple(dims), threads)
         arena = self._sizes.get(key)
         bound = self._current()
-        frame = self._frames.pop() if self._frames else Frame(self.layout)
+        try:
+            frame = self._frames.pop()  # in one step: another thread may take the last one
+        except IndexError:
+            frame = Frame(self.layout)
         try:
             if frame.bound is not bound:
                 first = self.layout.threads + 1

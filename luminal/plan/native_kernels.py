@@ -31,24 +31,31 @@ class KernelSource:
 
 @dataclass
 class KernelCompiler:
-    """Makes kernels for one processor under one set of licences. Objects of this process are kept in `objects`."""
+    """Makes kernels for one processor under one set of licences. What it made is kept, since the search's winner is
+    wanted again."""
 
     target: Target
     licences: tuple[str, ...] = ()
     use_cache: bool = True
     objects: dict[str, bytes] = field(default_factory=dict[str, bytes])
+    sources: dict[str, KernelSource] = field(default_factory=dict[str, KernelSource])
 
     def source(self, region: Region, schedule: Schedule, cost: int) -> KernelSource:
         """The text of a region's kernel; ScheduleError where the schedule is not legal for it."""
         identity = f"{region_text(region)}\n{schedule}\n{self.licences}"
+        known = self.sources.get(f"{identity} {_rounded(cost)}")
+        if known is not None:
+            return known
         name = "kernel_" + hashlib.sha256(identity.encode()).hexdigest()[:16]
         function = place(region, schedule, name, self.licences, _rounded(cost))
         emitted = emit_function(function, self.target)
         key = object_key(emitted.text, self.target)
         symbols = tuple(function.symbol_names)
-        return KernelSource(
+        made = KernelSource(
             name, function, emitted.text, key, symbols, emitted.shared_bytes, emitted.private_bytes
         )
+        self.sources[f"{identity} {_rounded(cost)}"] = made
+        return made
 
     def image(self, source: KernelSource, keep: bool) -> bytes:
         """The object of a kernel; `keep` writes it to disk."""

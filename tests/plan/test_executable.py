@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from luminal.dialects.kernel.terms import Affine, Argument, Output, Region, TermTable
-from luminal.dim import as_dim
+from luminal.dim import Symbol, as_dim, symbol_dim
 from luminal.dtype import bool_, f32, i64
 from luminal.errors import (
     DataSizeError,
@@ -258,3 +258,10 @@ def test_an_exception_in_an_interpreted_kernel_reaches_the_caller() -> None:
     kernel.run = fail
     with pytest.raises(ZeroDivisionError, match="inside"):
         run.run([numbers(3), numbers(3)])
+
+
+def test_a_dim_cannot_have_the_name_of_the_number_of_threads() -> None:
+    size = symbol_dim(Symbol("threads_of_call", 0, 9))
+    values = [value(0, "input", size, 0), value(1, "output", size, 0)]
+    with pytest.raises(DimRangeError, match="cannot be named threads_of_call"):
+        build(graph_of(values, [step(SQRT, "sqrt", (0,), (1,), size)], (1,)))
