@@ -53,7 +53,14 @@ def _primitive(module: ModuleOp) -> Interpret:
     return lambda inputs, dims: interpret(graph, list(inputs), dict(dims))
 
 
-LEVELS: dict[str, Callable[[ModuleOp], Interpret]] = {"hlo": _hlo, "primitive": _primitive}
+def _kernel(module: ModuleOp) -> Interpret:
+    from luminal.compiler import compile_module
+
+    executable = compile_module(module, "kernel")
+    return lambda inputs, dims: executable.run(inputs, dims)
+
+
+LEVELS: dict[str, Callable[[ModuleOp], Interpret]] = {"hlo": _hlo, "primitive": _primitive, "kernel": _kernel}
 """How a module of one hlo graph is interpreted at each level."""
 
 
