@@ -24,9 +24,7 @@ from luminal.dialects.kernel.terms import (
     TermTable,
 )
 from luminal.dim import Dim, Symbol, dim, symbol_dim
-
-_TYPICAL = 97
-"""The size at which symbolic strides are compared."""
+from luminal.passes.index_algebra import typical
 
 
 @dataclass(frozen=True)
@@ -181,7 +179,7 @@ def _index_names(region: Region, terms: Sequence[Term], sizes: Mapping[str, Dim]
 
     def falling(name: str) -> tuple[int, tuple[tuple[int, int | str], ...]]:
         first = next((access[name] for access in accesses if name in access), None)
-        return (0 if first is None else -abs(_estimate(first)), natural_key(name))
+        return (0 if first is None else -abs(typical(first)), natural_key(name))
 
     names: dict[str, str] = {}
     for output in region.outputs:
@@ -221,11 +219,3 @@ def _symbol_names(
             if symbol not in found:
                 found[symbol] = next(iter(dim(name, symbol.minimum, symbol.maximum).symbols()))
     return found
-
-
-def _estimate(value: Dim) -> int:
-    if value.constant is not None:
-        return value.constant
-    high = {symbol.name: symbol.maximum for symbol in value.symbols()}
-    low = {symbol.name: symbol.minimum for symbol in value.symbols()}
-    return value.evaluate({n: max(low[n], min(_TYPICAL, _TYPICAL if high[n] is None else high[n])) for n in low})

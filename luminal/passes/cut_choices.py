@@ -25,7 +25,7 @@ _COSTLY = 4
 _WIDE = 3
 """As many loads are dearer to repeat than one load of a kept value."""
 _RESHAPES = ("permute", "reshape")
-_LONGEST = 40
+_LONGEST = 400
 """Steps of elementwise code that are followed behind a contraction."""
 
 
@@ -59,7 +59,7 @@ class _First:
         contractions = [value for value in self.graph.values if is_contraction(value)]
         self.contractions = {value.number for value in contractions}
         for value in contractions:
-            self._keep(self._epilogue(value))
+            self._keep(self._settled(value, self._epilogue(value)))
         self.weights, self.loads = self._weigh()
         for value in contractions:
             self._keep_operands(value)
@@ -84,6 +84,20 @@ class _First:
                 return last
             front = (front - {first}) | set(first.users)
         return last
+
+    def _settled(self, contraction: Value, root: Value) -> Value:
+        """What a batched contraction computes is laid out for its reader, where that is no batched one."""
+        if not _is_batched(contraction):
+            return root
+        end = root
+        while len(end.users) == 1 and end.users[0].op in _RESHAPES and end.number not in self.roots:
+            end = end.users[0]
+        readers = [end]
+        for reader in readers:
+            readers += [user for user in reader.users if user.op in VIEWS or user.op in ("cast", "mul", "sum_reduce")]
+            if reader.number in self.contractions or len(readers) > _LONGEST:
+                return root if _is_batched(reader) else end
+        return root
 
     def _holds_other(self, value: Value, own: Value) -> bool:
         """Whether the region of a value would hold a contraction beside `own`."""
@@ -140,6 +154,19 @@ def is_contraction(value: Value) -> bool:
     """Whether a value is a sum of products of two values that are both spread over more axes than they have."""
     factors = _factors(value)
     return bool(factors) and all(map(_grows, factors))
+
+
+def _is_batched(value: Value) -> bool:
+    """Whether a contraction has an axis of its own along which both factors vary."""
+    varies: list[set[int]] = []
+    for factor in _factors(value):
+        axes = {axis for axis, size in enumerate(factor.shape) if size != 1}
+        while factor.op in ("expand", "cast"):
+            source = factor.operands[0]
+            axes -= {axis for axis, size in enumerate(source.shape) if size == 1}
+            factor = source
+        varies.append(axes)
+    return len(varies) == 2 and bool(varies[0] & varies[1] - set(value.integers("axes")))
 
 
 def _factors(value: Value) -> tuple[Value, ...]:
@@ -221,6 +248,7 @@ def neighbours(partition: Partition, cuts: Cuts) -> Iterator[tuple[str, Cuts]]:
     for group, instance in instances(partition, cuts):
         classes.setdefault(instance.signature, []).append((group, instance))
     optional = roots - partition.required
+    home = {n: group.roots[-1] for group in partition.groups(cuts) for n in group.inner}
     for members in classes.values():
         first_group, first = members[0]
         for position, value in enumerate(first.cone):
@@ -232,7 +260,7 @@ def neighbours(partition: Partition, cuts: Cuts) -> Iterator[tuple[str, Cuts]]:
                 if kept == same:
                     yield f"inline {value!r}", Cuts(cuts.kept - same, cuts.merged - same, cuts.joined)
                     yield from _slides(value, same, cuts, values)
-                    if all(len(readers[n]) == 1 and min(readers[n]) >= 0 for n in same):
+                    if all(len(owners := {home.get(r, r) for r in readers[n]}) == 1 and min(owners) >= 0 for n in same):
                         yield f"merge {value!r}", Cuts(cuts.kept, cuts.merged | same, cuts.joined)
             elif value.number in first.computed and value.op not in SPLATS and value.op not in VIEWS:
                 yield f"keep {value!r}", Cuts(cuts.kept | same, cuts.merged, cuts.joined)

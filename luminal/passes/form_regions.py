@@ -118,7 +118,6 @@ class _Forming:
                 instance = self.former.scattered(value, self.memory[value.number], self.memory)
                 draft = self._draft("scatter", instance, [value.number], value.number)
                 draft.value = value
-                draft.arguments = draft.arguments[:-1]
                 self._define_value(value)
             elif value.op in ("sort", "extern") and value is value.siblings[0]:
                 made = _Draft("opaque", [o.number for o in value.operands], [], (1, value.number), value=value)

@@ -23,6 +23,10 @@ Memory = Mapping[int, "tuple[Dim, ...]"]
 """The strides of values in memory, by number."""
 
 
+_WRITTEN = -1
+"""What stands for the memory that a scatter updates among the arguments of a region that is being formed."""
+
+
 @dataclass(frozen=True)
 class Formed:
     """A canonical region; its arguments and the values of its reductions are local numbers of its cone."""
@@ -45,7 +49,8 @@ class Instance:
 
     @property
     def arguments(self) -> tuple[int, ...]:
-        return tuple(self.cone[local].number for local in self.formed.arguments)
+        """The values that the region reads; a scatter's region has one more argument, the memory that it updates."""
+        return tuple(self.cone[local].number for local in self.formed.arguments if local != _WRITTEN)
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -57,7 +62,6 @@ class RegionFormer:
 
     def __init__(self, graph: ValueGraph, constants: AbstractSet[int]) -> None:
         self.graph, self.constants = graph, constants
-        self.keep_wide = "keep-wide" in graph.licences
         self._known: dict[object, Formed] = {}
         kinds: dict[object, int] = {}
         self._kinds = [kinds.setdefault(_kind(value), len(kinds)) for value in graph.values]
@@ -80,7 +84,7 @@ class RegionFormer:
         return self._instance("copied", [value], memory, set(), frozenset(), build, [strides])
 
     def scattered(self, value: Value, strides: tuple[Dim, ...], memory: Memory) -> Instance:
-        """The region that combines a scatter's values into its base, which is the last argument."""
+        """The region that combines a scatter's values into its base, an argument behind those that it reads."""
         base, source, *places = value.operands
 
         def build(walk: RegionWalk) -> list[Output]:
@@ -94,15 +98,13 @@ class RegionFormer:
             term = walk.narrow(walk.evaluate(source, point), value.dtype)
             address = walk.algebra.address(where, strides)
             elements = memory_elements(value.shape, strides)
-            walk.arguments.setdefault(base.number, len(walk.arguments))
-            alias = walk.arguments[base.number]
+            alias = walk.arguments.setdefault(_WRITTEN, len(walk.arguments))
             return [
                 Output(term, elements, address.affine, address.dynamic, None, value.text("combine"), alias, point.free)
             ]
 
-        own = {**memory, base.number: strides}
-        kind = ("scattered", value.text("combine"))
-        return self._instance(kind, value.operands, own, set(), frozenset(), build, [strides], base.number)
+        kind = ("scattered", value.text("combine"), value.dtype, value.shape)
+        return self._instance(kind, value.operands[1:], memory, set(), frozenset(), build, [strides])
 
     def checked(self, value: Value, memory: Memory) -> Instance | None:
         """The region that tells whether an index of a gather or scatter, or a divisor, is wrong; None: it cannot be."""
@@ -153,7 +155,6 @@ class RegionFormer:
         inner: AbstractSet[int],
         build: Callable[[RegionWalk], list[Output]],
         detail: Sequence[object],
-        written: int = -1,
     ) -> Instance:
         cone = self.cone(starts, memory, computed)
         local = {value.number: position for position, value in enumerate(cone)}
@@ -168,7 +169,7 @@ class RegionFormer:
             rows.append((self._kinds[value.number], operands, value.number in inner))
         signature = (kind, tuple(local[value.number] for value in starts), tuple(detail), tuple(rows))
         if signature not in self._known:
-            self._known[signature] = self._form(build, memory, computed, inner, local, written)
+            self._known[signature] = self._form(build, memory, computed, inner, local)
         return Instance(self._known[signature], tuple(cone), frozenset(inside), signature)
 
     def _form(
@@ -178,21 +179,23 @@ class RegionFormer:
         computed: AbstractSet[int],
         inner: AbstractSet[int],
         local: Mapping[int, int],
-        written: int,
     ) -> Formed:
         values = self.graph.values
         loadable = {n: memory[n] for n in local if n in memory and values[n].op not in SPLATS}
-        raw = RegionWalk(loadable, computed, inner, self.keep_wide).form(build)
-        arguments = [
-            Argument(values[n].dtype, memory_elements(values[n].shape, memory[n]), n in self.constants and n != written)
-            for n in raw.arguments
-        ]
+        raw = RegionWalk(loadable, computed, inner, self.graph.licences).form(build)
+        arguments: list[Argument] = []
+        for number in raw.arguments:
+            if number == _WRITTEN:
+                arguments.append(Argument(raw.outputs[0].dtype, raw.outputs[0].elements))
+                continue
+            elements = memory_elements(values[number].shape, memory[number])
+            arguments.append(Argument(values[number].dtype, elements, number in self.constants))
         canonical = canonical_region(Region(raw.table, raw.extents, arguments, raw.outputs, raw.inner))
         region = canonical.region
         reductions = {
             canonical.terms[term]: local[number] for term, number in raw.reductions.items() if term in canonical.terms
         }
-        order = tuple(local[raw.arguments[position]] for position in canonical.arguments)
+        order = tuple(local.get(raw.arguments[position], _WRITTEN) for position in canonical.arguments)
         return Formed(region, region_key(region), order, canonical.symbols, reductions)
 
 

@@ -17,13 +17,14 @@ from typing import cast
 
 import numpy as np
 
+from luminal.dialects.graph_op import DEFAULT_LICENCES
 from luminal.dialects.kernel.elementwise import VARIANT
 from luminal.dialects.kernel.monoids import identity_bits
 from luminal.dialects.kernel.terms import Affine, Output, Term, TermTable
 from luminal.dim import Dim, as_dim, known_equal, product
 from luminal.dtype import DType, cast_array, f32, f64, from_bits, i64, to_bits
 from luminal.errors import CompileError
-from luminal.passes.index_algebra import FIRST, ONE, Index, IndexAlgebra, LeafSplit, reshape_groups
+from luminal.passes.index_algebra import FIRST, ONE, Index, IndexAlgebra, LeafSplit, reshape_groups, typical
 from luminal.passes.value_graph import SPLATS, Value, contiguous_strides, memory_elements, wide
 
 _EXACT = frozenset({"select", "max", "min", "cast", "max_reduce"})
@@ -71,9 +72,9 @@ class RegionWalk:
         memory: Mapping[int, tuple[Dim, ...]],
         computed: AbstractSet[int],
         inner: AbstractSet[int] = frozenset(),
-        keep_wide: bool = True,
+        licences: AbstractSet[str] = frozenset(DEFAULT_LICENCES),
     ) -> None:
-        self.memory, self.computed, self.inner, self.keep_wide = memory, computed, inner, keep_wide
+        self.memory, self.computed, self.inner, self.licences = memory, computed, inner, licences
         self.table = TermTable()
         self.extents: dict[str, Dim] = {}
         self.algebra = IndexAlgebra(self.table, self.extents)
@@ -289,6 +290,32 @@ class RegionWalk:
             other not in self.contexts[leaf] and leaf not in self.contexts.get(other, ()) for other, _ in parts
         )
 
+    # ---- reductions
+
+    def is_ordered(self, value: Value) -> bool:
+        """Whether a reduction must combine in row-major order, one element after the other."""
+        is_sum = value.op == "sum_reduce" and value.dtype.is_float
+        return is_sum and ("reassociate" not in self.licences or bool(value.attributes.get("strict")))
+
+    def digits(self, index: Index) -> list[str]:
+        """The leaves of an axis, the one of the largest weight first."""
+        return [leaf for leaf, _ in sorted(index.affine.strides, key=lambda part: -typical(part[1]))]
+
+    def fold(self, monoid: str, indices: Sequence[str], term: Term) -> Term:
+        """A sum or product as carried loops, which have an order; the first index is the outermost."""
+        op = "add" if monoid == "sum" else "mul"
+        start = self.table.constant(identity_bits(monoid, term.dtype), term.dtype)
+        free = term.free - set(indices)
+        carries = [
+            self.table.carries(index, [(term.dtype, free | set(indices[:position]))])[0]
+            for position, index in enumerate(indices)
+        ]
+        total = self.table.apply(op, (carries[-1], term), None, term.dtype)
+        for position in reversed(range(len(indices))):
+            init = carries[position - 1] if position else start
+            total = self.table.loop(indices[position], [carries[position]], [init], [total])[0]
+        return total
+
     # ---- dtypes
 
     def zero(self, dtype: DType) -> Term:
@@ -318,7 +345,7 @@ class RegionWalk:
 
     def rounded(self, value: Value, term: Term) -> Term:
         """A freshly computed wide term of a narrow value, rounded where no licence lets it stay wide."""
-        wide_stays = self.keep_wide and not value.attributes.get("strict")
+        wide_stays = "keep-wide" in self.licences and not value.attributes.get("strict")
         if term.dtype is value.dtype or wide_stays or value.op in _EXACT:
             return term
         return self.widen(self.narrow(term, value.dtype))
@@ -445,6 +472,8 @@ def _reduce(walk: RegionWalk, value: Value, point: Point) -> Request:
     if monoid.startswith("arg"):
         position = walk.algebra.term(indices[axes[0]])
         term = walk.table.reduce(monoid, bound, (term, position)) if bound else walk.zero(i64)
+    elif bound and walk.is_ordered(value):
+        term = walk.fold(monoid, [leaf for axis in axes for leaf in walk.digits(indices[axis])], term)
     elif bound:
         term = walk.table.reduce(monoid, bound, (term,))
     elif monoid == "sum" and term.dtype.is_float:

@@ -157,11 +157,12 @@ class _Machine:
     # ---- folds
 
     def _spread(self, term: Term, indices: Sequence[str]) -> Array:
-        """A term's value with its full length along some indices."""
+        """A term's value with its full length along some indices, those apart that a loop has fixed."""
         array = self.value(term)
         shape = list(array.shape)
         for name in indices:
-            shape[self.axes[name]] = self.size(self.region.extents[name])
+            if name not in self.fixed:
+                shape[self.axes[name]] = self.size(self.region.extents[name])
         return np.broadcast_to(array, shape)
 
     def _unfixed(self, indices: Sequence[str], operands: Sequence[Term]) -> _Machine:

@@ -1,0 +1,81 @@
+"""Random primitive graphs as regions: the region interpreter gives what the primitive interpreter gives, bit for bit."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from luminal.dialects.kernel.region_text import parse_region, region_key, region_text
+from luminal.dialects.primitive.interpreter import interpret
+from luminal.passes.canonical_region import canonical_region
+from luminal.passes.cut_choices import initial_cuts, neighbours
+from luminal.passes.cuts import Cuts, Partition
+from luminal.passes.form_regions import form_regions
+from luminal.passes.interpret_regions import interpret_regions
+from tests.passes.random_primitives import RandomGraph, random_graphs
+
+_SETTINGS = settings(
+    max_examples=150, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), print_blob=True,
+    phases=(Phase.explicit, Phase.generate),
+)
+
+
+def bits(array: np.ndarray) -> bytes:
+    return np.ascontiguousarray(array).tobytes()
+
+
+def check(case: RandomGraph, partition: Partition, cuts: Cuts | None) -> None:
+    regions = form_regions(partition, cuts)
+    expected = interpret(case.graph, case.inputs, case.dims)
+    found = interpret_regions(regions, case.inputs, case.dims)
+    for want, have in zip(expected, found, strict=True):
+        assert have.dtype == want.dtype
+        assert have.shape == want.shape
+        assert bits(have) == bits(want), cuts
+
+
+@given(random_graphs())
+@_SETTINGS
+def test_first_cuts(case: RandomGraph) -> None:
+    check(case, Partition.of(case.graph), None)
+
+
+@given(random_graphs(), st.integers(0, 2**16))
+@_SETTINGS
+def test_any_cuts(case: RandomGraph, seed: int) -> None:
+    chance = random.Random(seed)
+    partition = Partition.of(case.graph)
+    numbers = range(len(partition.graph.values))
+    kept = frozenset(n for n in numbers if chance.random() < 0.3)
+    joined = frozenset(tuple(sorted(chance.sample(sorted(kept), 2))) for _ in range(3) if len(kept) > 1)
+    merged = frozenset(n for n in kept if chance.random() < 0.5)
+    check(case, partition, Cuts(kept, merged, joined))
+
+
+@given(random_graphs(), st.integers(0, 2**16))
+@settings(_SETTINGS, max_examples=60)
+def test_moves(case: RandomGraph, seed: int) -> None:
+    chance = random.Random(seed)
+    partition = Partition.of(case.graph)
+    cuts = initial_cuts(partition)
+    for _ in range(3):
+        moves = list(neighbours(partition, cuts))
+        if not moves:
+            break
+        cuts = chance.choice(moves)[1]
+    check(case, partition, cuts)
+
+
+@given(random_graphs())
+@settings(_SETTINGS, max_examples=100)
+def test_text_and_keys(case: RandomGraph) -> None:
+    for key, region in form_regions(case.graph).regions.items():
+        text = region_text(region)
+        parsed = parse_region(text)
+        assert region_text(parsed) == text
+        assert region_key(parsed) == key.partition(" in place ")[0]
+        again = canonical_region(parsed).region
+        assert region_text(again) == text
