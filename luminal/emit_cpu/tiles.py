@@ -309,6 +309,7 @@ class TileWriter(AddressWriter):
         """The pointer of a scalar or contiguous vector, or the pointers of its lanes; and the mask."""
         f, address, element = self.f, op.address.data, memory_element(tile.dtype)
         pointer = self.pointer(op.reference, op.variables, address, self.offset(address, tile.axes, point))
+        assert lanes_in(tile) * tile.dtype.size_bytes <= SPARE_BYTES, "a vector wider than the spare memory"
         dynamic = self.value(op.dynamic, point) if op.dynamic is not None else None
         mask = self._mask(op.mask, point)
         if dynamic is not None and not lanes_of(dynamic.type):

@@ -17,25 +17,27 @@ TARGETS = [HOST] + ([Target.avx2()] if X86 else [])
 Write = Callable[[Function, list[Value]], Value]
 
 
+def loop_text(elements: list[str], result: str, lanes: int, write: Write) -> str:
+    """`out[n] = write(in0[n], in1[n], ...)`, `lanes` at a time (0: scalars)."""
+    module = Module()
+    parameters = [("ptr", f"x{number}") for number in range(len(elements))] + [("ptr", "out"), ("i64", "n")]
+    with module.function("loop", parameters) as f:
+        *sources, out, count = f.parameters.values()
+        with f.loop(0, count, max(lanes, 1)) as loop:
+            pairs = zip(elements, sources, strict=True)
+            loaded = [f.load(vector_of(e, lanes), f.offset(x, e, loop.index)) for e, x in pairs]
+            value = write(f, loaded)
+            assert value.type == vector_of(result, lanes)
+            f.store(value, f.offset(out, result, loop.index))
+        f.ret()
+    return module.text()
+
+
 class Loop:
-    """A compiled loop `out[n] = write(in0[n], in1[n], ...)`, `lanes` at a time (0: scalars)."""
+    """A compiled loop over one elementwise piece of IR."""
 
     def __init__(self, elements: list[str], result: str, lanes: int, target: Target, write: Write) -> None:
-        module = Module()
-        parameters = [("ptr", f"x{number}") for number in range(len(elements))] + [
-            ("ptr", "out"),
-            ("i64", "n"),
-        ]
-        with module.function("loop", parameters) as f:
-            *sources, out, count = f.parameters.values()
-            with f.loop(0, count, max(lanes, 1)) as loop:
-                pairs = zip(elements, sources, strict=True)
-                loaded = [f.load(vector_of(e, lanes), f.offset(x, e, loop.index)) for e, x in pairs]
-                value = write(f, loaded)
-                assert value.type == vector_of(result, lanes)
-                f.store(value, f.offset(out, result, loop.index))
-            f.ret()
-        self.text, self.step = module.text(), max(lanes, 1)
+        self.text, self.step = loop_text(elements, result, lanes, write), max(lanes, 1)
         self.library: Library = load_object(compile_object(self.text, target), ["loop"])
         types = [ctypes.c_void_p] * (len(elements) + 1) + [ctypes.c_int64]
         self.entry = ctypes.CFUNCTYPE(None, *types)(self.library["loop"])

@@ -8,12 +8,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hypothesis_numpy
-from kernels import HOST, TARGETS, Loop
+from kernels import HOST, TARGETS, Loop, Write, loop_text
 
 from luminal.dialects.kernel.elementwise import evaluate_elementwise
 from luminal.dtype import DTYPES, DType, bf16, bool_, f16, f32, f64, i8, i16, i32, i64, u8
 from luminal.emit_cpu.arithmetic import apply_elementwise, memory_element
-from luminal.emit_cpu.jit import Target
+from luminal.emit_cpu.jit import Target, compile_object
 from luminal.emit_cpu.text import Function, Value
 
 FLOATS = (f64, f32, f16, bf16)
@@ -37,18 +37,20 @@ EXACT: list[tuple[str, str, tuple[DType, ...]]] = [
 CASES = [(op, variant, dtype) for op, variant, dtypes in EXACT for dtype in dtypes]
 
 
-def compiled(
-    op: str, variant: str, dtypes: list[DType], result: DType, lanes: int = 8, target: Target = HOST
-) -> Loop:
+def writer(op: str, variant: str, dtypes: list[DType], result: DType, target: Target) -> Write:
     def write(f: Function, values: list[Value]) -> Value:
-        operands = [
-            f.compare("icmp ne", x, 0) if dtype.is_bool else x
-            for x, dtype in zip(values, dtypes, strict=True)
-        ]
+        operands = [f.compare("icmp ne", x, 0) if dtype.is_bool else x for x, dtype in zip(values, dtypes)]
         value = apply_elementwise(f, op, variant, operands, dtypes, result, target, False)
         return f.convert("zext", value, "i8") if result.is_bool else value
 
-    return Loop([memory_element(dtype) for dtype in dtypes], memory_element(result), lanes, target, write)
+    return write
+
+
+def compiled(
+    op: str, variant: str, dtypes: list[DType], result: DType, lanes: int = 8, target: Target = HOST
+) -> Loop:
+    elements = [memory_element(dtype) for dtype in dtypes]
+    return Loop(elements, memory_element(result), lanes, target, writer(op, variant, dtypes, result, target))
 
 
 def values_of(dtype: DType) -> np.ndarray:
@@ -133,7 +135,8 @@ def test_casts_are_torchs(source: DType, to: DType) -> None:
             65520.0,
             1e-41,
         ]
-        values = np.concatenate([values, np.array(more).astype(source.numpy)])
+        with np.errstate(over="ignore"):
+            values = np.concatenate([values, np.array(more).astype(source.numpy)])
     raw = torch.from_numpy(
         values.view(np.uint8) if source.is_bool else values.view(f"i{source.size_bytes}").copy()
     )
@@ -144,6 +147,19 @@ def test_casts_are_torchs(source: DType, to: DType) -> None:
         for lanes in (0, 8):
             got = compiled("cast", "none", [source], to, lanes, target)(values, dtype=to.numpy)
             assert_same(got, wanted, to)
+
+
+@pytest.mark.parametrize(
+    "op, variant, dtypes", [*EXACT, ("exp2", "e", FLOATS), ("sin", "cos", FLOATS), ("log2", "10", FLOATS)]
+)
+def test_every_primitive_compiles_for_aarch64(op: str, variant: str, dtypes: tuple[DType, ...]) -> None:
+    target = Target.aarch64()
+    for dtype in dtypes:
+        operands = [dtype] * (1 if op in ("sqrt", "exp2", "sin", "log2") else 2)
+        result = bool_ if op == "less_than" else dtype
+        elements = [memory_element(x) for x in operands]
+        text = loop_text(elements, memory_element(result), 4, writer(op, variant, operands, result, target))
+        assert compile_object(text, target).startswith(b"\x7fELF")
 
 
 @pytest.mark.parametrize("rounding", ["floor", "ceil", "trunc", "even"])
