@@ -1,7 +1,7 @@
 """Where a graph is cut into regions, as data; what any cuts must leave in memory, and which regions they make.
 
 `Cuts` is all that the search decides about regions.  A value is *kept* where it lies in memory between two steps; a kept
-value may be *merged* into the region of its only reader, where it is a stage that a schedule may keep in a buffer; and
+value may be *merged* into the region that alone reads it, where it is a stage that a schedule may keep in a buffer; and
 kept values may be *joined*, computed by one region with several outputs.
 """
 
@@ -155,9 +155,9 @@ class Partition:
         readers = self.readers(roots)
         owner: dict[int, int] = {}
         for number in sorted(cuts.merged & roots - self.required, reverse=True):
-            reader = next(iter(readers[number]), OTHER)
-            if len(readers[number]) == 1 and reader >= 0:
-                owner[number] = owner.get(reader, reader)
+            owners = {owner.get(reader, reader) for reader in readers[number]}
+            if len(owners) == 1 and min(owners) >= 0:
+                owner[number] = owners.pop()
         joined: dict[int, tuple[int, ...]] = {}
         for group in sorted(cuts.joined):
             members = tuple(n for n in sorted(group) if n in roots and n not in owner and n not in joined)
