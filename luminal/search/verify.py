@@ -35,9 +35,12 @@ class Sample:
 def sample_output(
     region: Region, position: int, arguments: Sequence[Array], dims: Mapping[str, int], seed: int = 0
 ) -> Sample | None:
-    """Reference values of an output at random points; None where the output is empty or written at computed addresses."""
+    """Reference values of an output at random points.
+
+    None where the output is empty, written at computed addresses, or combined with what its memory holds.
+    """
     output = region.outputs[position]
-    if output.dynamic is not None or output.guard is not None:
+    if output.dynamic is not None or output.guard is not None or output.combine != "set":
         return None
     sizes = {index: extent.evaluate(dims) for index, extent in region.extents.items()}
     if any(sizes[index] == 0 for index in output.indices):
