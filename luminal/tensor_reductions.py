@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 
+import ml_dtypes
+
 from luminal.dim import DimLike, known_equal, product
 from luminal.dtype import DTypeLike, bf16, bool_, f16, f32, i64, u8
 from luminal.errors import DTypeError, OptionError, ShapeError
@@ -88,10 +90,12 @@ class ReductionMethods(TensorBase):
     def argmax(self, dim: Axes = None, keepdim: bool = False) -> Tensor:
         """The i64 position of the first largest value, NaN being largest: in the flattened tensor, along one axis, or
         in the row-major order of several."""
+        self._check_computed("argmax", boolean=False)
         return self._arg("argmax", dim, keepdim)
 
     def argmin(self, dim: Axes = None, keepdim: bool = False) -> Tensor:
         """The i64 position of the first smallest value, as `argmax`."""
+        self._check_computed("argmin", boolean=False)
         return self._arg("argmin", dim, keepdim)
 
     def any(self, dim: Axes = None, keepdim: bool = False) -> Tensor:
@@ -162,7 +166,8 @@ class ReductionMethods(TensorBase):
     ) -> Tensor:
         """x / sqrt(mean(x * x) + eps) * weight over the last axes; `eps` None is the dtype's epsilon, as in PyTorch."""
         axes = self._normalised_axes("rms_norm", normalized_shape, {"weight": weight})
-        return self._emit("rms_norm", self, weight, axes=axes, epsilon=None if eps is None else float(eps))
+        epsilon = float(ml_dtypes.finfo(self.dtype.accumulate.numpy).eps) if eps is None else float(eps)
+        return self._emit("rms_norm", self, weight, axes=axes, epsilon=epsilon)
 
     # ---- products --------------------------------------------------------------------------------------------------
 

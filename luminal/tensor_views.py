@@ -137,6 +137,11 @@ class ViewMethods(TensorBase):
         self._require(
             extent, length, "unfold", f"size {extent} is larger than dim {dimension}, which is {length}"
         )
+        if not extent:
+            count = length // stride + 1
+            return self.graph.full(
+                (*source.shape[:axis], count, *source.shape[axis + 1 :], 0)[-self.ndim - 1 :], 0, self.dtype
+            )
         if self.ndim:
             return source._emit("window", source, axis=axis, size=extent, step=stride)
         return source._emit("slice", source, starts=(0,), stops=(extent,), steps=(1,))

@@ -119,7 +119,7 @@ def test_an_index_out_of_range_is_an_error_of_the_run(make_runtime: MakeRuntime)
             graph.search(runtime, 1)
             runtime.set_data(x, [1.0, 2.0, 3.0, 4.0])
             runtime.set_data(index, [0, bad])
-            with pytest.raises(IndexOutOfRangeError, match=str(bad)):
+            with pytest.raises(IndexOutOfRangeError, match=r"(out of bounds|outside).*size 4"):
                 runtime.execute({})
 
 

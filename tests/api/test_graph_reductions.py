@@ -44,17 +44,12 @@ def over_axes(axes: Any, keepdim: bool) -> list[Case]:
 
 def extrema(axes: Any, keepdim: bool) -> list[Case]:
     arguments = {} if axes is None else {"dim": axes, "keepdim": keepdim}
-    cases = [
-        both(f"{n}({axes}, {keepdim})", lambda x, n=n: getattr(x, n)(**arguments), True)
-        for n in ("amax", "amin")
-    ]
+    names = ["amax", "amin"]
     if axes is None or isinstance(axes, int):
-        cases += [
-            both(f"{n}({axes}, {keepdim})", lambda x, n=n: getattr(x, n)(**arguments), True)
-            for n in ("argmax", "argmin", "max", "min")
-        ]
-        cases.append(both(f"prod({axes}, {keepdim})", lambda x: x.prod(**arguments), True))
-    return cases
+        names += ["argmax", "argmin", "max", "min", "prod"]
+    # Which of 0.0 and -0.0 is the maximum depends in PyTorch on their positions.
+    functions = {name: lambda x, n=name: getattr(x, n)(**arguments) for name in names}
+    return [Case(f"{n}({axes}, {keepdim})", f, f, exact=True, zeros=False) for n, f in functions.items()]
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -184,6 +179,8 @@ def test_softmax(
         both("log_softmax", lambda x: x.log_softmax(axis)),
         both("log_softmax f64", lambda x: x.log_softmax(dim=axis, dtype=torch.float64)),
     ]
+    if not dtype.is_float and 0 in shape:
+        return  # PyTorch looks at the dtype only if there is an element
     check(make_runtime, cases, [random_values(dtype, shape, 7, special=False)], symbolic=symbolic)
 
 
@@ -248,13 +245,13 @@ MATMUL_SHAPES = [
 ]
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("dtype", [dtype for dtype in DTYPES if not dtype.is_bool], ids=str)
 @pytest.mark.parametrize("symbolic", [False, True])
 def test_matmul(make_runtime: MakeRuntime, dtype: dt.DType, symbolic: bool) -> None:
     cases = [both("matmul", lambda x, y: x.matmul(y), True), both("x @ y", lambda x, y: x @ y, True)]
     for left, right in MATMUL_SHAPES:
         pair = [small_numbers(dtype, left, 11), small_numbers(dtype, right, 12)]
-        assert check(make_runtime, cases, pair, symbolic=symbolic) == (0 if dtype.is_bool else 2)
+        assert check(make_runtime, cases, pair, symbolic=symbolic) == 2
 
 
 def test_matmul_of_a_tensor_with_its_own_transpose(make_runtime: MakeRuntime) -> None:

@@ -122,6 +122,8 @@ def _gather(x: Expression, index: Expression, axis: int) -> Expression:
 
 def _scatter(x: Expression, index: Expression, value: Expression, axis: int, combine: str) -> Expression:
     part = value.slice([0] * value.rank, index.shape)
+    if x.dtype.is_bool:
+        combine = {"add": "max", "mul": "min"}.get(combine, combine)
     return x.scatter(part, _positions(index.shape, axis, index), combine)
 
 
