@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -20,6 +22,7 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 settings.load_profile("luminal")
+CACHE_PREFIX = "luminal-tests-"
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -29,3 +32,13 @@ def pytest_configure(config: pytest.Config) -> None:
     # Two test processes on two cores: more threads would only fight. Tests about threads set their own.
     if os.environ.get("PYTEST_XDIST_WORKER"):
         torch.set_num_threads(1)
+    # A cache of their own, cold at the start; the processes of one run share it, for they inherit the environment.
+    if "LUMINAL_CACHE_DIR" not in os.environ:
+        os.environ["LUMINAL_CACHE_DIR"] = tempfile.mkdtemp(prefix=CACHE_PREFIX)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    del config
+    folder = os.environ.get("LUMINAL_CACHE_DIR", "")
+    if CACHE_PREFIX in folder and not os.environ.get("PYTEST_XDIST_WORKER"):
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,47 @@
+"""Prints the JSON file of `luminal bench` as a table in Markdown: python benchmarks/to_markdown.py encoder.json"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from luminal.bench import speedup, summary
+
+
+def table(content: dict[str, Any]) -> str:
+    rows: list[dict[str, Any]] = content["rows"]
+    peers = list(rows[0]["peers"])
+    headings = [
+        "case",
+        "threads",
+        *(f"{peer}, ms" for peer in peers),
+        "Luminal, ms",
+        "speed-up",
+        "error / eager's",
+    ]
+    lines = [
+        f"| {' | '.join(headings)} |",
+        "|---" * len(headings) + "|",
+    ]
+    for row in rows:
+        error = row["error_f64"]["luminal"] / max(row["error_f64"]["eager"], 1e-300)
+        times = " | ".join(f"{row['peers'][peer]:.3f}" for peer in peers)
+        lines.append(
+            f"| {row['case']} | {row['threads']} | {times} | {row['luminal_ms']:.3f} "
+            f"| {speedup(row):.2f} | {error:.2f} |"
+        )
+    totals = summary(rows)
+    settings = ", ".join(f"{name} {value:.2f}" for name, value in totals["by_setting"].items())
+    machine = content["machine"]
+    where = f"{machine['processor']}, {machine['cores']} cores, torch {machine['versions']['torch']}."
+    slower = "; ".join(totals["slower"]) or "none"
+    end = f"Geometric mean {totals['geometric_mean']:.2f} ({settings}); slower in: {slower}."
+    return "\n".join([f"{where} Speed-up is the best peer's time over Luminal's.", "", *lines, "", end])
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    print(table(json.loads(Path(sys.argv[1]).read_text())))
