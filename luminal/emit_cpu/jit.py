@@ -8,6 +8,7 @@ own.
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import os
 import threading
@@ -34,6 +35,11 @@ def _after_fork_in_child() -> None:
 
 
 os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_after_fork_in_child)
+
+
+def keep_for_ever(thing: object) -> None:
+    """Never free an object, not even when the interpreter ends: threads may still run in its memory."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
 
 
 @cache
@@ -152,6 +158,7 @@ def load_object(image: bytes, names: Iterable[str], symbols: Mapping[str, int] |
         if _jit is None:
             _initialize()
             _jit = llvm.create_lljit_compiler(_machine(Target.host()), use_jit_link=True)
+            keep_for_ever(_jit)
         builder = llvm.JITLibraryBuilder()
         builder.add_object_img(image).add_current_process()
         for name, address in (symbols or {}).items():

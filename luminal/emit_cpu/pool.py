@@ -20,7 +20,7 @@ import threading
 from typing import Any
 
 from luminal.emit_cpu.cache import cached_object
-from luminal.emit_cpu.jit import Library, Target, load_object
+from luminal.emit_cpu.jit import Library, Target, keep_for_ever, load_object
 
 MOST_WORKERS = 255
 SPINS = 4000
@@ -271,6 +271,7 @@ class Pool:
         self.handle: int = -(-ctypes.addressof(self._memory) // 64) * 64
         self._initialize: Any = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self.library["luminal_pool_init"])
         self.reset()
+        keep_for_ever(self)
 
     def reset(self) -> None:
         """As new, at the same address, without threads: what a forked child needs."""

@@ -74,7 +74,6 @@ def test_every_chunk_runs_once(chunks: int, threads: int) -> None:
 
 def test_threads_start_when_they_are_first_wanted() -> None:
     pool = Pool()
-    KEEP.append(pool)  # its threads use its memory for good
     assert pool.started == 0
     count_many(pool, 5, 8, 2)
     assert pool.started == 1
