@@ -58,6 +58,9 @@ ZEROS = "luminal_zeros"
 SPARE_BYTES = 1024
 """the largest vector that the emitter makes: what a masked-off access reads or writes instead"""
 
+DEEPEST = 64
+"""operations that may wait for one another: a longer chain is written piece by piece"""
+
 
 def is_true(value: Value) -> bool:
     return value.text in ("true", "splat (i1 true)")
@@ -75,6 +78,7 @@ class TileWriter(AddressWriter):
         self.frames: dict[Block, dict[object, Value]] = {}
         self.pending: dict[Block, list[LoadOp]] = {}
         self.open: list[Block] = []
+        self.depths: dict[SSAValue, int] = {}
         self.spare: Value | None = None
         self.aliases: dict[SSAValue, str] = {}
 
@@ -110,7 +114,11 @@ class TileWriter(AddressWriter):
             return
         if isinstance(op, ConstantOp | DimensionOp | YieldOp):
             return
+        depth = 1 + max((self.depths.get(operand, 0) for operand in op.operands), default=0)
         for result in op.results:
+            self.depths[result] = depth % DEEPEST
+            if depth == DEEPEST:
+                self.whole(result)
             inner = [use.operation for use in result.uses if use.operation.parent_block() is not block]
             for point in points(tile_of(result).axes) if inner else ():
                 self.value(result, point)

@@ -393,6 +393,19 @@ def test_division_and_modulo_of_sizes() -> None:
         check(region, "out0: i:* i:4:lane", inputs, {"s": value}, exact=True)
 
 
+def test_long_chains_need_no_deep_stack() -> None:
+    def build(table: TermTable, x: list[Term]) -> Term:
+        value = x[0]
+        for _ in range(90):
+            value = table.apply(
+                "add", (table.apply("mul", (value, x[0]), None, f32), constant(table, 0.5)), None, f32
+            )
+        return value
+
+    inputs = [np.linspace(-0.9, 0.9, 40, dtype=np.float32)]
+    check(elementwise(40, build), "out0: i:* i:2:tile i:8:lane", inputs, {}, licences=(), exact=True)
+
+
 def test_every_target_compiles_and_aarch64_uses_its_vectors() -> None:
     function = place(
         matmul(64, 64, 64), parse_schedule("out0: i:* j:* k:* i:4:tile j:2:tile j:4:lane"), "kernel", LICENCES
