@@ -14,17 +14,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from xdsl.dialects.builtin import ModuleOp
 
 from luminal import dump
 from luminal.dialects.graph_op import GraphOp
+from luminal.dialects.table_op import ValueAttr, value_text
+from luminal.dialects.tensor_type import TensorType
 from luminal.dim import Symbol
+from luminal.dtype import bf16, bool_, f16, f32, f64, i8, i16, i32, i64, u8
 from luminal.emit_cpu.cache import read_entry, write_entry
 from luminal.emit_cpu.jit import Target, compile_object, load_object
 from luminal.emit_cpu.pool import process_pool
-from luminal.errors import CompileError
+from luminal.errors import CompileError, UnsupportedTargetError
 from luminal.options import CompileOptions, dump_directory, thread_count
 from luminal.plan.executable import PlanExecutable
 from luminal.plan.kernels import Kernel
@@ -41,6 +44,7 @@ if TYPE_CHECKING:
     from luminal.search.chooser import Choice
 
 TARGETS = ("cpu", "kernel", "reference")
+NATIVE_DTYPES = (f64, f32, f16, bf16, i64, i32, i16, i8, u8, bool_)
 DEFAULT_SIZE = 64
 """What a symbol is taken to be where no hint says it, as far as its range allows."""
 
@@ -125,6 +129,8 @@ class _Compilation:
         with self.stats.stage("lower"):
             lower_hlo(module)
             simplify(module)
+        if self.target == "cpu":
+            _check_dtypes(lowered)
         if wanted:
             self.levels["primitive"] = str(module)
         with self.stats.stage("regions"):
@@ -228,6 +234,20 @@ class _Compilation:
             library = load_object(entry, names)
         self.stats.kernels, self.stats.launches = len(plan.kernels), len(plan.steps)
         return PlanExecutable(plan, library.addresses, kernels, _pool_handle, self.stats, keep_alive=library)
+
+
+def _check_dtypes(graph: GraphOp) -> None:
+    """UnsupportedTargetError for a dtype that native code does not hold."""
+    for op in graph.block.ops:
+        for value in (*op.operands, *op.results):
+            dtype = cast(TensorType, value.type).dtype
+            if dtype not in NATIVE_DTYPES:
+                source = op.properties.get("source")
+                where = f" ({value_text(source.data)})" if isinstance(source, ValueAttr) else ""
+                listed = ", ".join(known.name for known in NATIVE_DTYPES)
+                raise UnsupportedTargetError(
+                    f"{op.name} has a value of {dtype}{where}; target 'cpu' holds {listed}"
+                )
 
 
 def _load_kernel(name: str, image: bytes) -> Kernel:

@@ -158,6 +158,8 @@ class _Arena:
             return Storage("input", value.position)
         if value.number in kept:
             return Storage("output", kept[value.number])
+        if value.elements == 0:  # which no step need define
+            return self._block(as_dim(0), *lives.get(value.number, (0, 0)))
         if value.number not in lives:
             raise CompileError(f"value {value.number} is defined by no step")
         return self._block(value.elements * value.dtype.size_bytes, *lives[value.number])
@@ -175,8 +177,8 @@ def _lifetimes(graph: RegionGraph, roots: Sequence[int]) -> dict[int, tuple[int,
     lives: dict[int, tuple[int, int]] = {}
     for number, step in enumerate(graph.steps):
         for argument in step.arguments:
-            given = graph.values[roots[argument]].kind in ("input", "constant")
-            if not given and roots[argument] not in lives:
+            root = graph.values[roots[argument]]
+            if root.kind in ("intermediate", "output") and root.elements != 0 and root.number not in lives:
                 raise CompileError(f"step {number} reads value {argument} before it is defined")
         for value in (*step.arguments, *step.outputs):
             lives[roots[value]] = (lives.get(roots[value], (number, number))[0], number)

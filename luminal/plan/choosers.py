@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
@@ -34,13 +35,15 @@ class PlainChooser:
 
 
 @lru_cache(maxsize=4)
-def _database(path: Path) -> Database:
+def _database(path: Path, process: int) -> Database:
+    """One connection for each file and process: a forked child must not use its parent's."""
+    del process
     return Database(path)
 
 
 def timed_chooser(compiler: KernelCompiler, options: CompileOptions) -> TimedChooser:
     """A short timed search, or a long one; what it finds is kept for the next process."""
-    database = _database(cache_directory() / "schedules.sqlite") if options.cache else None
+    database = _database(cache_directory() / "schedules.sqlite", os.getpid()) if options.cache else None
     budget = BUDGETS[options.mode]
     if options.candidates:
         budget = replace(budget, candidates=options.candidates)

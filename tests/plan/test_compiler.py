@@ -95,8 +95,9 @@ def test_another_process_starts_warm(cache: Path) -> None:
     program = (
         "import sys; sys.path.insert(0, '.')\n"
         "from tests.plan.test_compiler import layer, module_of\n"
-        "from luminal.compiler import compile_module\n"
-        "print(compile_module(module_of(layer)).stats['cached'],"
+        "from luminal import compiler\n"
+        "compiler.source_digest = lambda: 'fixed'\n"
+        "print(compiler.compile_module(module_of(layer)).stats['cached'],"
         " 'luminal.passes.place' in sys.modules, 'luminal.search.generate' in sys.modules)\n"
     )
     answers = [
@@ -233,6 +234,18 @@ def test_wrong_options_and_targets() -> None:
         CompileOptions(candidates=-1)
     with pytest.raises(GraphError):
         compile_module(ModuleOp([]))
+
+
+def test_a_dtype_without_native_code_is_named() -> None:
+    def build(cx: lm.Graph) -> None:
+        cx.tensor((4,), dtype="f32").cast("f8e5m2").output()
+
+    with pytest.raises(UnsupportedTargetError, match=r"f8e5m2 \(.*test_compiler.py:\d+"):
+        compile_module(module_of(build))
+    assert (
+        compile_module(module_of(build), "kernel").run([np.ones(4, np.float32)])[0].astype(float).tolist()
+        == [1] * 4
+    )
 
 
 def test_threads_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
