@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -28,7 +28,10 @@ def build_program(
 ) -> Program:
     """Compile a module for a target; `constants` are the positions of inputs that are bound once."""
     if target == "reference":
-        return ReferenceProgram(imported.module, constants, imported.updates)
+        graph = cast(GraphOp, next(iter(imported.module.ops)))
+        return ArrayProgram(
+            imported.module, constants, imported.updates, lambda inputs, dims: interpret(graph, inputs, dims, _call)
+        )
     chosen = CompileOptions(
         constants=tuple(constants),
         updates=tuple(imported.updates),
@@ -36,15 +39,23 @@ def build_program(
         mode=options.mode,
         cache=options.cache,
     )
-    return cast(Program, compile_module(imported.module, target, chosen))
+    executable = compile_module(imported.module, target, chosen)
+    if hasattr(executable, "run_pointers"):
+        return cast(Program, executable)
+    return ArrayProgram(imported.module, constants, imported.updates, executable.run)
 
 
-class ReferenceProgram:
-    """Runs an hlo graph in NumPy, op by op: the judge of compiled ones."""
+class ArrayProgram:
+    """Runs what takes and gives NumPy arrays: the hlo interpreter, which judges the others, and targets of plug-ins."""
 
     def __init__(
-        self, module: ModuleOp, constants: Sequence[int], updates: Sequence[tuple[int, int]]
+        self,
+        module: ModuleOp,
+        constants: Sequence[int],
+        updates: Sequence[tuple[int, int]],
+        run: Callable[[Sequence[Array], Mapping[str, int]], Sequence[Array]],
     ) -> None:
+        self.run = run
         self.graph = cast(GraphOp, next(iter(module.ops)))
         self.dim_names = tuple(symbol.name for symbol in self.graph.symbols)
         self.call_inputs = tuple(n for n in range(len(self.graph.input_types)) if n not in set(constants))
@@ -58,7 +69,7 @@ class ReferenceProgram:
         values = dict(zip(self.dim_names, dims, strict=True))
         addresses = {**self._constants, **dict(zip(self.call_inputs, inputs, strict=True))}
         arrays = [_array_at(addresses[n], type_, values) for n, type_ in enumerate(self.graph.input_types)]
-        results = interpret(self.graph, arrays, values, _call)
+        results = self.run(arrays, values)
         for number, (type_, result) in enumerate(zip(self.graph.output_types, results, strict=True)):
             target = self._updates.get(number)
             address = outputs[number] if target is None else addresses[target]

@@ -139,6 +139,16 @@ def test_backend_runs_a_graph_of_symbolic_sizes() -> None:
 
 
 @pytest.mark.usefixtures("plugin")
+def test_backend_runs_a_model_of_torch() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(6, 5), torch.nn.Tanh(), torch.nn.Linear(5, 3)).eval()
+    compiled = torch.compile(model, backend="luminal", dynamic=True, options={"target": "loops"})
+    with torch.no_grad():
+        for rows in (2, 7):
+            x = torch.randn(rows, 6)
+            torch.testing.assert_close(compiled(x), model(x))
+
+
+@pytest.mark.usefixtures("plugin")
 def test_backend_writes_loops() -> None:
     cx = Graph()
     x = cx.tensor(("n", 3), name="x")
