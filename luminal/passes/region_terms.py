@@ -21,7 +21,7 @@ from luminal.dialects.graph_op import DEFAULT_LICENCES
 from luminal.dialects.kernel.elementwise import VARIANT
 from luminal.dialects.kernel.monoids import identity_bits
 from luminal.dialects.kernel.terms import Affine, Output, Term, TermTable
-from luminal.dim import Dim, as_dim, known_equal, product
+from luminal.dim import Dim, as_dim, divide_exact, known_equal
 from luminal.dtype import DType, cast_array, f32, f64, from_bits, i64, to_bits
 from luminal.errors import CompileError
 from luminal.passes.index_algebra import FIRST, ONE, Index, IndexAlgebra, LeafSplit, reshape_groups, typical
@@ -104,6 +104,7 @@ class RegionWalk:
         self.memo: dict[tuple[int, int], Term] = {}
         self.seen: dict[int, list[Point]] = {}
         self.contexts: dict[str, set[str]] = {}
+        self.order: dict[str, int] = {}
         self.pinned: frozenset[str] = frozenset()
         self.arguments: dict[int, int] = {}
         self.noted: list[Term] = []
@@ -143,7 +144,8 @@ class RegionWalk:
 
     def bind(self, bound: Iterable[str], free: frozenset[str]) -> None:
         """Note what is known where these leaves are bound: none of it may take their name."""
-        for leaf in bound:
+        for leaf in sorted(bound):
+            self.order.setdefault(leaf, len(self.order))
             self.contexts.setdefault(leaf, set()).update(free - {leaf})
 
     # ---- the walk
@@ -220,24 +222,37 @@ class RegionWalk:
     # ---- one name for one index
 
     def _unify(self, number: int, point: Point) -> None:
-        """Rename a bound leaf where the value was seen at a point that differs in that leaf's name alone."""
+        """Rename a bound leaf where the value was seen at a point that differs in that leaf's name alone.
+
+        Of two leaves the one that was bound later gets the other's name: then all that was walked before it stays as
+        it is in the next attempt, and attempts come to an end.
+        """
         points = self.seen.setdefault(number, [])
         for other in points:
             if other is point:
                 return
             if other.guard is not point.guard or len(other.indices) != len(point.indices):
                 continue
-            for leaf, parts in self._differences(point, other):
-                if self._may_become(leaf, parts):
-                    self.parts[leaf] = parts
+            for one, another in self._differences(point, other):
+                later, earlier = sorted((one, another), key=self._bound_at, reverse=True)
+                if self._may_become(later, earlier):
+                    self.parts[later] = ((earlier, ONE),)
                     raise _Renamed
         points.append(point)
 
-    def _differences(
-        self, point: Point, other: Point
-    ) -> list[tuple[str, tuple[tuple[str, Dim], ...]]]:
-        """The leaves that would have to be expressed by others for the points to be one; both ways."""
-        found: list[tuple[str, tuple[tuple[str, Dim], ...]]] = []
+    def _bound_at(self, leaf: str) -> int:
+        return -1 if leaf in self.pinned else self.order.get(leaf, -1)
+
+    def _may_become(self, later: str, earlier: str) -> bool:
+        """Whether a leaf is bound, and its name may be another's: where either is bound, the other is not known."""
+        if later not in self.contexts or later in self.pinned or later in self.algebra.whole:
+            return False
+        return earlier not in self.contexts[later] and later not in self.contexts.get(earlier, ())
+
+    def _differences(self, point: Point, other: Point) -> list[tuple[str, str]]:
+        """The leaves that would have to be one for the points to be one.  Raises LeafSplit where a leaf has the
+        extent of several."""
+        found: list[tuple[str, str]] = []
         for left, right in zip(point.indices, other.indices, strict=True):
             if left == right:
                 continue
@@ -245,50 +260,34 @@ class RegionWalk:
                 return []
             ours = [part for part in left.affine.strides if part not in right.affine.strides]
             theirs = [part for part in right.affine.strides if part not in left.affine.strides]
-            pairs = self._pairs(ours, theirs)
-            if not pairs:
+            ours.sort(key=lambda part: -typical(part[1]))
+            theirs.sort(key=lambda part: -typical(part[1]))
+            for one, many in ((ours, theirs), (theirs, ours)):
+                if len(one) == 1 and len(many) > 1:
+                    self._split_like(one[0], many)
+            if len(ours) != len(theirs):
                 return []
-            found += pairs
+            for (leaf, stride), (another, another_stride) in zip(ours, theirs, strict=True):
+                if stride != another_stride or not known_equal(self.extents[leaf], self.extents[another]):
+                    return []
+                found.append((leaf, another))
         return found
 
-    def _pairs(
-        self, ours: list[tuple[str, Dim]], theirs: list[tuple[str, Dim]]
-    ) -> list[tuple[str, tuple[tuple[str, Dim], ...]]]:
-        if len(ours) == len(theirs):
-            ours.sort(key=lambda part: str(part[1]))
-            theirs.sort(key=lambda part: str(part[1]))
-            pairs: list[tuple[str, tuple[tuple[str, Dim], ...]]] = []
-            for (leaf, stride), (other, other_stride) in zip(ours, theirs, strict=True):
-                if stride != other_stride or not known_equal(self.extents[leaf], self.extents[other]):
-                    return []
-                pairs += [(leaf, ((other, ONE),)), (other, ((leaf, ONE),))]
-            return pairs
-        for one, many in ((ours, theirs), (theirs, ours)):
-            digits = self._digits(one[0], many) if len(one) == 1 else None
-            if digits is not None:
-                return [(one[0][0], digits)]
-        return []
-
-    def _digits(self, one: tuple[str, Dim], many: list[tuple[str, Dim]]) -> tuple[tuple[str, Dim], ...] | None:
-        """The leaves of `many` as the digits of one leaf, where they cover it exactly."""
-        weight, digits = one[1], list[tuple[str, Dim]]()
-        rest = list(many)
-        while rest:
-            found = [part for part in rest if part[1] == weight]
-            if len(found) != 1:
-                return None
-            rest.remove(found[0])
-            digits.append((found[0][0], product(self.extents[leaf] for leaf, _ in digits)))
-            weight = weight * self.extents[found[0][0]]
-        return tuple(digits) if known_equal(weight, self.extents[one[0]] * one[1]) else None
-
-    def _may_become(self, leaf: str, parts: tuple[tuple[str, Dim], ...]) -> bool:
-        """Whether a leaf is bound, and its name may be others': where either is bound, the other is not known."""
-        if leaf not in self.contexts or leaf in self.pinned or leaf in self.algebra.whole:
-            return False
-        return all(
-            other not in self.contexts[leaf] and leaf not in self.contexts.get(other, ()) for other, _ in parts
-        )
+    def _split_like(self, one: tuple[str, Dim], many: list[tuple[str, Dim]]) -> None:
+        """Split a leaf that has just the extent of several leaves, the digits of its values, where one may be the
+        other."""
+        leaf, weight = one
+        if leaf in self.algebra.whole or not any(self._may_become(*pair) for other, _ in many for pair in
+                                                 ((leaf, other), (other, leaf))):
+            return
+        for other, stride in reversed(many):
+            if stride != weight:
+                return
+            weight = weight * self.extents[other]
+        if known_equal(weight, self.extents[leaf] * one[1]):
+            inner = divide_exact(self.extents[leaf], self.extents[many[0][0]])
+            if inner is not None:
+                raise LeafSplit(leaf, inner)
 
     # ---- reductions
 

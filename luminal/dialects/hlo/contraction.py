@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from itertools import product as combinations
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from luminal.dialects.hlo import shapes
-from luminal.dialects.hlo.elementwise import Array, computed, double
+from luminal.dialects.hlo.elementwise import Array, of_doubles
 from luminal.dialects.hlo.expression import Expression
 from luminal.dialects.hlo.movement import window_count
 from luminal.dialects.hlo.shapes import check_class, check_same_shape, common_dtype, tensor, text
@@ -48,55 +48,64 @@ def _matmul(a: Expression, b: Expression) -> Expression:
     return total.reshape((*batch, *kept))
 
 
-define("matmul", "a b", _infer_matmul, _matmul, computed(np.matmul, double), wide=True)
+define("matmul", "a b", _infer_matmul, _matmul, of_doubles(np.matmul), wide=True)
 
 # ---- convolution -----------------------------------------------------------------------------------------------
 
 
-def _infer_conv(
-    x: TensorType,
-    weight: TensorType,
-    bias: TensorType | None,
-    *,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    groups: int,
-    transposed: bool,
-    output_padding: Sequence[int] | None,
-) -> TensorType:
+@dataclass(frozen=True)
+class Windows:
+    """The attributes of a convolution: one entry for each spatial axis."""
+
+    stride: Sequence[int]
+    padding: Sequence[int]
+    dilation: Sequence[int]
+    groups: int
+    transposed: bool
+    output_padding: Sequence[int] | None
+
+    def axes(self, extents: Sequence[Any]) -> list[tuple[int, int, int, int, int]]:
+        """(extent, stride, padding, reach of the window beyond its first element, extra output) of each axis."""
+        reach = [d * (k - 1) for d, k in zip(self.dilation, extents)]
+        extra = self.output_padding or (0,) * len(extents)
+        return list(zip(extents, self.stride, self.padding, reach, extra, strict=True))
+
+
+def _infer_conv(x: TensorType, weight: TensorType, bias: TensorType | None, **options: Any) -> TensorType:
     """x [n, c, *sizes], weight [o, c/groups, *extents] (transposed: [c, o/groups, *extents]), bias [o]."""
+    windows = Windows(**options)
     dtype = common_dtype([t for t in (x, weight, bias) if t is not None])
     check_class(dtype, "number")
-    rank = len(x.shape) - 2
+    rank, groups = len(x.shape) - 2, windows.groups
     if rank < 1 or len(weight.shape) != rank + 2:
         raise ShapeError(f"input {text(x.shape)} and weight {text(weight.shape)} need one rank of at least 3")
-    for values in (stride, padding, dilation, output_padding or (0,) * rank):
+    for values in (windows.stride, windows.padding, windows.dilation, windows.output_padding or (0,) * rank):
         if len(values) != rank:
             raise OptionError(f"{tuple(values)} needs one entry for each of {rank} spatial axes")
     extents = [size.constant or 0 for size in weight.shape[2:]]
     if 0 in extents or groups < 1:
         raise ShapeError(
-            f"weight {text(weight.shape)} with {groups} groups: expected constant extents, groups > 0"
+            f"weight {text(weight.shape)}, {groups} groups: expected constant extents, groups > 0"
         )
     inner, outer = weight.shape[1] * groups, weight.shape[0]
-    if transposed:
+    if windows.transposed:
         inner, outer = outer, inner
     if not known_equal(x.shape[1], inner):
         raise ShapeError(
-            f"input {text(x.shape)} has {x.shape[1]} channels, weight {text(weight.shape)} takes {inner}"
+            f"input {text(x.shape)}: {x.shape[1]} channels, weight {text(weight.shape)} takes {inner}"
         )
     if not known_equal(weight.shape[0] % groups, 0):
         raise ShapeError(f"{weight.shape[0]} channels do not divide into {groups} groups")
     if bias is not None:
         check_same_shape(bias.shape, (outer,), "the bias")
     sizes: list[Dim] = []
-    for i, size in enumerate(x.shape[2:]):
-        if transposed:
-            extra = output_padding[i] if output_padding else 0
-            sizes.append((size - 1) * stride[i] - 2 * padding[i] + dilation[i] * (extents[i] - 1) + extra + 1)
+    for size, (extent, stride, padding, reach, extra), apart in zip(
+        x.shape[2:], windows.axes(extents), windows.dilation
+    ):
+        if windows.transposed:
+            sizes.append((size - 1) * stride - 2 * padding + reach + extra + 1)
         else:
-            sizes.append(window_count(size + 2 * padding[i], extents[i], stride[i], dilation[i]))
+            sizes.append(window_count(size + 2 * padding, extent, stride, apart))
     return tensor((x.shape[0], outer, *sizes), dtype)
 
 
@@ -119,98 +128,61 @@ def _pad_or_crop(x: Expression, axis: int, low: int, high: int) -> Expression:
     return padded.narrow(axis, start, padded.shape[axis] - start - end)
 
 
-def _conv(
-    x: Expression,
-    weight: Expression,
-    bias: Expression | None,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    groups: int,
-    transposed: bool,
-    output_padding: Sequence[int] | None,
-) -> Expression:
+def _conv(x: Expression, weight: Expression, bias: Expression | None, **options: Any) -> Expression:
     """Windows of the padded input times the weight, summed over channels and the window. A transposed one is that of
     the input spread by the stride, with the weight turned round."""
-    rank, extents = x.rank - 2, [int(size) for size in weight.shape[2:]]
-    spatial = range(2, rank + 2)
+    windows = Windows(**options)
+    rank, groups = x.rank - 2, windows.groups
     kernel = weight.reshape((groups, weight.shape[0] // groups, *weight.shape[1:]))
-    for i, axis in enumerate(spatial):
-        low = high = padding[i]
-        if transposed:
-            x = _spread(x, axis, stride[i])
-            low = dilation[i] * (extents[i] - 1) - padding[i]
-            high = low + (output_padding[i] if output_padding else 0)
-        x = _pad_or_crop(x, axis, low, high).window(
-            axis, extents[i], 1 if transposed else stride[i], dilation[i]
-        )
-    if transposed:
-        kernel = kernel.move_axis(2, 1).flip([axis + 1 for axis in spatial])
+    axes = windows.axes([int(size) for size in weight.shape[2:]])
+    for axis, (extent, stride, padding, reach, extra) in enumerate(axes, 2):
+        low = high = padding
+        if windows.transposed:
+            x, stride, low, high = _spread(x, axis, stride), 1, reach - padding, reach - padding + extra
+        x = _pad_or_crop(x, axis, low, high).window(axis, extent, stride, windows.dilation[axis - 2])
+    if windows.transposed:
+        kernel = kernel.move_axis(2, 1).flip(range(3, rank + 3))
     sizes = x.shape[2 : rank + 2]
     x = x.reshape((x.shape[0], groups, 1, x.shape[1] // groups, *x.shape[2:]))
     space = (x.shape[0], groups, kernel.shape[1], *x.shape[3:])
     kernel = kernel.reshape((groups, *kernel.shape[1:3], *[1] * rank, *kernel.shape[3:]))
-    product = x.expand(space) * kernel.expand(space)
-    total = product.sum([3, *range(4 + rank, 4 + 2 * rank)])
+    total = (x.expand(space) * kernel.expand(space)).sum([3, *range(4 + rank, 4 + 2 * rank)])
     result = total.reshape((total.shape[0], kernel.shape[1] * groups, *sizes))
     if bias is None:
         return result
     return result + bias.reshape((bias.shape[0], *[1] * rank)).expand(result.shape)
 
 
-def _conv_array(
-    x: Array,
-    weight: Array,
-    bias: Array | None,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    groups: int,
-    transposed: bool,
-    output_padding: Sequence[int] | None,
-) -> Array:
-    """One matrix product for each offset within the window, added into the whole result."""
-    rank, extents = x.ndim - 2, weight.shape[2:]
-    grouped = x.reshape(x.shape[0], groups, -1, *x.shape[2:])
-    kernel = weight.reshape(groups, -1, *weight.shape[1:])
-    channels = weight.shape[1] * groups if transposed else weight.shape[0]
-    extra = output_padding or (0,) * rank
-    steps = list(zip(x.shape[2:], extents, stride, padding, dilation, extra))
-    if transposed:
-        sizes = [(n - 1) * s + d * (k - 1) + 1 + e for n, k, s, _, d, e in steps]
-        total = np.zeros((x.shape[0], groups, channels // groups, *sizes), x.dtype)
+def _conv_array(x: Array, weight: Array, bias: Array | None, **options: Any) -> Array:
+    """One matrix product for each offset within the window: from (transposed: to) a strided part of a wide tensor."""
+    windows = Windows(**options)
+    rank, kernel = x.ndim - 2, weight.reshape(windows.groups, -1, *weight.shape[1:])
+    grouped = x.reshape(x.shape[0], windows.groups, -1, *x.shape[2:])
+    axes = windows.axes(weight.shape[2:])
+    if windows.transposed:
+        counts, channels = x.shape[2:], weight.shape[1]
+        sizes = [(n - 1) * s + reach + 1 + e for n, (_, s, _, reach, e) in zip(counts, axes)]
     else:
-        sizes = [(n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d, _ in steps]
-        total = np.zeros((x.shape[0], groups, channels // groups, *sizes), x.dtype)
-        grouped = np.pad(grouped, [(0, 0)] * 3 + [(p, p) for p in padding])
-    for offset in combinations(*map(range, extents)):
-        matrix = kernel[(slice(None), slice(None), slice(None), *offset)]
-        reach = x.shape[2:] if transposed else sizes
-        places = [
-            slice(o * d, o * d + (n - 1) * s + 1, s) for o, d, n, s in zip(offset, dilation, reach, stride)
-        ]
-        if 0 in reach:
-            continue
-        if transposed:
-            total[(..., *places)] += np.einsum("ngc...,gco->ngo...", grouped, matrix)
+        grouped = np.pad(grouped, [(0, 0)] * 3 + [(p, p) for p in windows.padding])
+        sizes = [(n - reach - 1) // s + 1 for n, (_, s, _, reach, _) in zip(grouped.shape[3:], axes)]
+        counts, channels = sizes, kernel.shape[1]
+    total = np.zeros((x.shape[0], windows.groups, channels, *sizes))
+    for offset in np.ndindex(*weight.shape[2:]):
+        starts = [o * d for o, d in zip(offset, windows.dilation)]
+        part = (..., *[slice(o, o + n * s, s) for o, n, s in zip(starts, counts, windows.stride)])
+        matrix = kernel[(..., *offset)]
+        if windows.transposed:
+            total[part] += np.einsum("ngc...,gco->ngo...", grouped, matrix)
         else:
-            total += np.einsum("ngc...,goc->ngo...", grouped[(..., *places)], matrix)
-    if transposed:
-        total = total[(..., *[slice(p, size - p) for p, size in zip(padding, sizes)])]
-    result = total.reshape(x.shape[0], channels, *total.shape[3:])
+            total += np.einsum("ngc...,goc->ngo...", grouped[part], matrix)
+    if windows.transposed:
+        total = total[(..., *[slice(p, size - p) for p, size in zip(windows.padding, sizes)])]
+    result = total.reshape(x.shape[0], channels * windows.groups, *total.shape[3:])
     return result if bias is None else result + bias.reshape(-1, *[1] * rank)
 
 
-define(
-    "conv",
-    "x weight bias? | stride:ints padding:ints dilation:ints groups:int=1 transposed:bool=False output_padding:ints?",
-    _infer_conv,
-    _conv,
-    lambda x, weight, bias, **values: _conv_array(
-        double(x), double(weight), None if bias is None else double(bias), **values
-    ),
-    wide=True,
-)
+CONV = "stride:ints padding:ints dilation:ints groups:int=1 transposed:bool=False output_padding:ints?"
+define("conv", f"x weight bias? | {CONV}", _infer_conv, _conv, of_doubles(_conv_array), wide=True)
 
 # ---- attention -------------------------------------------------------------------------------------------------
 
@@ -292,15 +264,11 @@ def _attention_array(
     return np.where(top == -np.inf, 0, weights @ v / weights.sum(-1, keepdims=True))
 
 
-def _attention_of_doubles(q: Array, k: Array, v: Array, mask: Array | None, **values: Any) -> Array:
-    return _attention_array(double(q), double(k), double(v), None if mask is None else double(mask), **values)
-
-
 define(
     "attention",
     "q k v mask? | causal:bool=False scale:float?",
     _infer_attention,
     _attention,
-    _attention_of_doubles,
+    of_doubles(_attention_array),
     wide=True,
 )

@@ -30,9 +30,21 @@ def double(x: Array) -> Array:
     return x.astype(np.float64) if dtype_of(x.dtype).is_float else x
 
 
-def computed(function: Evaluate, convert: Callable[[Array], Array]) -> Evaluate:
-    """`function` of converted arrays; the caller rounds the result to its dtype."""
-    return lambda *arrays, **values: function(*map(convert, arrays), **values)
+def _converted(function: Evaluate, convert: Callable[[Array], Array]) -> Evaluate:
+    def interpret(*arrays: Array | None, **values: Any) -> Any:
+        return function(*(None if array is None else convert(array) for array in arrays), **values)
+
+    return interpret
+
+
+def of_doubles(function: Evaluate) -> Evaluate:
+    """`function` of f64 in the place of floats; the caller rounds the result to its dtype."""
+    return _converted(function, double)
+
+
+def of_singles(function: Evaluate) -> Evaluate:
+    """`function` of f32 in the place of narrower floats."""
+    return _converted(function, single)
 
 
 # ---- elementary functions --------------------------------------------------------------------------------------
@@ -109,14 +121,14 @@ ONE_PRIMITIVE = frozenset(
 for _name, (_decompose, _interpret) in ELEMENTARY.items():
     _infer = shapes.elementwise("float")
     _wide = _name not in ONE_PRIMITIVE
-    define(_name, "x", _infer, _decompose, computed(_interpret, double), elementwise=True, wide=_wide)
+    define(_name, "x", _infer, _decompose, of_doubles(_interpret), elementwise=True, wide=_wide)
 
 define(
     "gelu",
     "x | approximate:str='none'",
     _infer_gelu,
     functions.gelu,
-    computed(_gelu_array, double),
+    of_doubles(_gelu_array),
     elementwise=True,
     wide=True,
 )
@@ -131,7 +143,7 @@ define(
     "x | beta:float=1.0 threshold:float=20.0",
     shapes.elementwise("float"),
     functions.softplus,
-    computed(_softplus_array, double),
+    of_doubles(_softplus_array),
     elementwise=True,
     wide=True,
 )
@@ -315,7 +327,7 @@ ARITHMETIC: dict[str, tuple[str, str, Evaluate, Evaluate]] = {
     "pow": ("x y", "number", _pow, _pow_array),
     "maximum": ("x y", "computed", Expression.maximum, np.maximum),
     "minimum": ("x y", "computed", Expression.minimum, np.minimum),
-    "atan2": ("x y", "float", functions.atan2, computed(np.arctan2, double)),
+    "atan2": ("x y", "float", functions.atan2, of_doubles(np.arctan2)),
     "copysign": ("x y", "float", lambda x, y: x.abs().with_sign(y), np.copysign),
     "bitwise_and": ("x y", "bits", Expression.__and__, np.bitwise_and),
     "bitwise_or": ("x y", "bits", Expression.__or__, np.bitwise_or),
@@ -330,14 +342,14 @@ SEVERAL_ROUNDINGS = frozenset(["floor_divide", "trunc_divide", "pow", "atan2"])
 
 for _name, (_signature, _class, _decompose, _interpret) in ARITHMETIC.items():
     _infer, _wide = shapes.elementwise(_class), _name in SEVERAL_ROUNDINGS
-    define(_name, _signature, _infer, _decompose, computed(_interpret, single), elementwise=True, wide=_wide)
+    define(_name, _signature, _infer, _decompose, of_singles(_interpret), elementwise=True, wide=_wide)
 
 define(
     "pow_scalar",
     "x | exponent:number",
     _infer_pow_scalar,
     _pow_scalar,
-    computed(_pow_scalar_array, single),
+    of_singles(_pow_scalar_array),
     elementwise=True,
     wide=True,
 )
@@ -346,7 +358,7 @@ define(
     "x | low:number? high:number?",
     _infer_clamp,
     _clamp,
-    computed(_clamp_array, single),
+    of_singles(_clamp_array),
     elementwise=True,
 )
 
@@ -376,7 +388,7 @@ PREDICATES: dict[str, tuple[str, str, Evaluate, Evaluate]] = {
 
 for _name, (_signature, _class, _decompose, _interpret) in PREDICATES.items():
     _infer = shapes.elementwise(_class, bool_)
-    define(_name, _signature, _infer, _decompose, computed(_interpret, single), elementwise=True)
+    define(_name, _signature, _infer, _decompose, of_singles(_interpret), elementwise=True)
 
 
 def _infer_where(condition: TensorType, x: TensorType, y: TensorType) -> TensorType:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from luminal.dialects.hlo import shapes
-from luminal.dialects.hlo.elementwise import Array, double
+from luminal.dialects.hlo.elementwise import Array, of_doubles
 from luminal.dialects.hlo.expression import Expression
 from luminal.dialects.hlo.reduction import mean, variance
 from luminal.dialects.hlo.shapes import check_class, check_same_shape, common_dtype, text
@@ -172,13 +172,6 @@ def _batch_norm_array(
     return normal * _place(weight, x.ndim, [1], 1.0) + _place(bias, x.ndim, [1], 0.0)
 
 
-def _of_doubles(function: Callable[..., Array]) -> Callable[..., Array]:
-    def interpret(*arrays: Array | None, **values: Any) -> Array:
-        return function(*(None if array is None else double(array) for array in arrays), **values)
-
-    return interpret
-
-
 AFFINE = "weight? bias?"
 NORMS: dict[str, tuple[str, Callable[..., TensorType], Callable[..., Any], Callable[..., Any]]] = {
     "softmax": ("x | axis:int", shapes.same("float"), _softmax, _softmax_array),
@@ -201,4 +194,4 @@ NORMS: dict[str, tuple[str, Callable[..., TensorType], Callable[..., Any], Calla
 """Signature, inference, the spelling in primitives, NumPy."""
 
 for _name, (_signature, _infer, _decompose, _interpret) in NORMS.items():
-    define(_name, _signature, _infer, _decompose, _of_doubles(_interpret), wide=True)
+    define(_name, _signature, _infer, _decompose, of_doubles(_interpret), wide=True)

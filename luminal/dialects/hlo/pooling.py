@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from itertools import product as combinations
 from typing import Any
 
 import numpy as np
 
-from luminal.dialects.hlo.elementwise import Array, computed, double, single
+from luminal.dialects.hlo.elementwise import Array, of_doubles, of_singles
 from luminal.dialects.hlo.expression import Emitter, Expression
 from luminal.dialects.hlo.movement import window_count
 from luminal.dialects.hlo.shapes import check_class, tensor, text
 from luminal.dialects.hlo.table import define
 from luminal.dialects.tensor_type import TensorType
 from luminal.dim import Dim, as_dim, dim_max, dim_min, product
-from luminal.dtype import DType, i64
+from luminal.dtype import DType, dtype_of, i64
 from luminal.errors import OptionError
 
 Ints = Sequence[int]
@@ -143,64 +142,56 @@ def _cells(
 # ---- in NumPy --------------------------------------------------------------------------------------------------
 
 
-def _visit(x: Array, size: Ints, stride: Ints, padding: Ints, dilation: Ints, ceil: bool) -> Any:
-    """Windows one by one: (index of the result, index of the cells inside x, cells inside x and its padding)."""
+def _windows_array(
+    x: Array, filler: Any, size: Ints, stride: Ints, padding: Ints, dilation: Ints, ceil: bool
+) -> Array:
+    """x with the pooled axes counting windows, and one new last axis through all cells of each."""
     kept = x.ndim - len(size)
-    sizes = x.shape[kept:]
-    counts = [
-        int(_pooled_size(as_dim(n), k, s, p, d, ceil))
-        for n, k, s, p, d in zip(sizes, size, stride, padding, dilation)
-    ]
-    for place in combinations(*map(range, counts)):
-        cells: list[np.ndarray[Any, Any]] = []
-        counted = 1
-        for i, n, k, s, p, d in zip(place, sizes, size, stride, padding, dilation):
-            along = i * s - p + d * np.arange(k)
-            counted *= int((along < n + p).sum())
-            cells.append(along[(along >= 0) & (along < n)])
-        yield (..., *place), (..., *np.ix_(*cells)), counted, counts
-
-
-def _pool_array(x: Array, function: Callable[..., Any], dtype: Any, size: Ints, **values: Any) -> Array:
-    kept = x.ndim - len(size)
-    result: Array | None = None
-    for place, cells, counted, counts in _visit(x, size, **values):
-        if result is None:
-            result = np.zeros((*x.shape[:kept], *counts), dtype)
-        result[place] = function(x[cells].reshape(*x.shape[:kept], -1), counted, cells)
-    return np.zeros((*x.shape[:kept], *[0] * len(size)), dtype) if result is None else result
+    for axis, (k, s, p, d) in enumerate(zip(size, stride, padding, dilation), kept):
+        count = int(_pooled_size(as_dim(x.shape[axis]), k, s, p, d, ceil))
+        places = np.arange(count)[:, None] * s - p + np.arange(k) * d
+        inside = (places >= 0) & (places < x.shape[axis])
+        extended = np.concatenate([x, np.full_like(x.take([0], axis), filler)], axis)
+        cells = extended.take(np.where(inside, places, x.shape[axis]), axis)
+        x = np.moveaxis(cells, axis + 1, -1)
+    return x.reshape(*x.shape[: kept + len(size)], -1)
 
 
 def _max_pool_array(x: Array, **values: Any) -> Array:
-    return _pool_array(x, lambda inside, counted, cells: inside.max(-1), x.dtype, **values)
+    return _windows_array(x, dtype_of(x.dtype).lowest, **values).max(-1)
 
 
 def _max_pool_index_array(x: Array, size: Ints, **values: Any) -> Array:
-    position = np.arange(math.prod(x.shape[x.ndim - len(size) :])).reshape(x.shape[x.ndim - len(size) :])
+    spatial = x.shape[x.ndim - len(size) :]
+    place = _windows_array(np.arange(math.prod(spatial)).reshape(spatial), -1, size, **values)
+    windows = _windows_array(x, dtype_of(x.dtype).lowest, size, **values)
+    best = windows.max(-1, keepdims=True)
+    first = ((place >= 0) & ((windows == best) | np.isnan(windows))).argmax(-1)
+    return np.take_along_axis(np.broadcast_to(place, windows.shape), first[..., None], -1)[..., 0]
 
-    def first(inside: Array, counted: int, cells: Any) -> Array:
-        return position[cells[1:]].reshape(-1)[inside.argmax(-1)]
 
-    return _pool_array(x, first, np.int64, size, **values)
-
-
-def _avg_pool_array(x: Array, count_padding: bool, divisor: int | None, size: Ints, **values: Any) -> Array:
-    def average(inside: Array, counted: int, cells: Any) -> Array:
-        return inside.sum(-1) / (divisor or (counted if count_padding else inside.shape[-1]))
-
-    return _pool_array(x, average, x.dtype, size, dilation=(1,) * len(size), **values)
+def _avg_pool_array(
+    x: Array, count_padding: bool, divisor: int | None, padding: Ints, **values: Any
+) -> Array:
+    ones = (1,) * len(padding)
+    total = _windows_array(x, 0, padding=padding, dilation=ones, **values).sum(-1)
+    cells = np.ones(x.shape[x.ndim - len(padding) :])
+    if count_padding:
+        cells = np.pad(cells, [(p, p) for p in padding], constant_values=1)
+        padding = (0,) * len(padding)
+    counted = _windows_array(cells, 0, padding=padding, dilation=ones, **values).sum(-1)
+    counted = counted[tuple(slice(n) for n in total.shape[x.ndim - len(ones) :])]
+    return total / (divisor or counted)
 
 
 _POOL = "x | size:ints stride:ints padding:ints dilation:ints ceil:bool=False"
-define("max_pool", _POOL, _infer("number"), _max_pool, computed(_max_pool_array, single))
-define(
-    "max_pool_index", _POOL, _infer("number", i64), _max_pool_index, computed(_max_pool_index_array, single)
-)
+define("max_pool", _POOL, _infer("number"), _max_pool, of_singles(_max_pool_array))
+define("max_pool_index", _POOL, _infer("number", i64), _max_pool_index, of_singles(_max_pool_index_array))
 define(
     "avg_pool",
     "x | size:ints stride:ints padding:ints ceil:bool=False count_padding:bool=True divisor:int?",
     _infer("float"),
     _avg_pool,
-    computed(_avg_pool_array, double),
+    of_doubles(_avg_pool_array),
     wide=True,
 )

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from luminal.dialects.hlo import shapes
-from luminal.dialects.hlo.elementwise import Array, computed, double, single, truth
+from luminal.dialects.hlo.elementwise import Array, of_doubles, of_singles, single, truth
 from luminal.dialects.hlo.expression import Expression
 from luminal.dialects.hlo.shapes import check_class, tensor, text
 from luminal.dialects.hlo.table import define
@@ -165,7 +165,7 @@ def _over_axes(function: Callable[..., Any]) -> Callable[..., Array]:
 
 def _total(function: Callable[..., Any]) -> Callable[..., Array]:
     """Sums and products: integers wrap in their dtype."""
-    return computed(lambda x, **rest: function(x, dtype=x.dtype, **rest), double)
+    return of_doubles(lambda x, **rest: function(x, dtype=x.dtype, **rest))
 
 
 def _truth(function: Callable[..., Any]) -> Callable[..., Array]:
@@ -230,8 +230,8 @@ OVER_AXES: dict[str, Reduction] = {
     ),
     "any": (reduction("computed", bool_), partial(_logical, "max"), _over_axes(_truth(np.any))),
     "all": (reduction("computed", bool_), partial(_logical, "min"), _over_axes(_truth(np.all))),
-    "mean": (reduction("float"), mean, computed(_over_axes(np.mean), double)),
-    "logsumexp": (reduction("float"), logsumexp, computed(_logsumexp_array, double)),
+    "mean": (reduction("float"), mean, of_doubles(_over_axes(np.mean))),
+    "logsumexp": (reduction("float"), logsumexp, of_doubles(_logsumexp_array)),
 }
 """Reductions over axes: inference, the spelling in primitives, NumPy."""
 
@@ -243,17 +243,17 @@ define(
     "x | axes:ints correction:float=1.0 keepdim:bool=False",
     reduction("float"),
     variance,
-    computed(_variance_array, double),
+    of_doubles(_variance_array),
     wide=True,
 )
 for _name, _function in (("argmax", np.argmax), ("argmin", np.argmin)):
     _interpret = partial(_arg_array, _function)
     define(_name, "x | axis:int? keepdim:bool=False", _infer_arg, partial(_arg, _name), _interpret)
 for _name, _monoid, _function in (("cumsum", "sum", np.cumsum), ("cumprod", "prod", np.cumprod)):
-    _interpret = computed(partial(_scan_array, _function), double)
+    _interpret = of_doubles(partial(_scan_array, _function))
     define(_name, "x | axis:int", shapes.same("number"), partial(_scan, _monoid), _interpret)
 for _name, _monoid, _better in (("cummax", "max", np.greater_equal), ("cummin", "min", np.less_equal)):
-    _interpret = computed(partial(_running_array, _better), single)
+    _interpret = of_singles(partial(_running_array, _better))
     define(_name, "x | axis:int", _infer_indexed, partial(_running, _monoid), _interpret)
 define("sort", "x | axis:int descending:bool=False", _infer_indexed, Expression.sort, _sort_array)
 define("topk", "x | axis:int count:dim largest:bool=True", _infer_topk, _topk, _topk_array)
