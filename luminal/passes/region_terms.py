@@ -277,8 +277,8 @@ class RegionWalk:
         """Split a leaf that has just the extent of several leaves, the digits of its values, where one may be the
         other."""
         leaf, weight = one
-        if leaf in self.algebra.whole or not any(self._may_become(*pair) for other, _ in many for pair in
-                                                 ((leaf, other), (other, leaf))):
+        pairs = [pair for other, _ in many for pair in ((leaf, other), (other, leaf))]
+        if leaf in self.algebra.whole or not any(self._may_become(*pair) for pair in pairs):
             return
         for other, stride in reversed(many):
             if stride != weight:
