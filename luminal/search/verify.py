@@ -144,6 +144,9 @@ class _Evaluator:
     def _compute(self, term: Term) -> Array:
         if term.op in ELEMENTWISE:
             operands = np.broadcast_arrays(*(self.value(operand) for operand in term.operands))
+            if term.attribute == "bits":  # patterns are those of the region's own dtypes
+                exact = operands[0].astype(term.operands[0].dtype.numpy)
+                return self._widen(evaluate_elementwise("cast", "bits", [exact], term.dtype))
             wide = f64 if self.wide and term.dtype == f32 else term.dtype
             return evaluate_elementwise(term.op, cast("str | None", term.attribute), list(operands), wide)
         match term.op:

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 import torch
-from hlo_harness import check
+from hlo_harness import check, run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional
 
-from luminal.errors import IndexOutOfRangeError
+from luminal.errors import IndexOutOfRangeError, ShapeError
 
 DTYPES = [
     torch.float32,
@@ -112,6 +112,21 @@ def test_reshape_and_expand_of_symbolic_sizes() -> None:
     expected = [x.reshape(24), x.reshape(6, 4, 1), x.expand(2, 4, 10, 6)]
     for symbolic in (False, True):
         check(build, [x], expected, symbolic=symbolic)
+
+
+def test_sizes_that_are_not_known_to_fit_are_compared_at_run_time() -> None:
+    x = noisy((7,))
+    cases: list[Any] = [
+        lambda b, x: b.reshape(x, shape=(x.type.shape[0] // 2, 2)),
+        lambda b, x: b.slice(x, starts=(2,), stops=(x.type.shape[0] * 2 - 6,), steps=(1,)),
+        lambda b, x: b.pad(x, low=(x.type.shape[0] - 8,), high=(0,)),
+        lambda b, x: b.window(x, axis=0, size=8),
+    ]
+    for build in cases:
+        with pytest.raises(ShapeError):
+            run(build, [x], symbolic=True)
+    even = noisy((8,))
+    check(cases[0], [even], even.reshape(4, 2), symbolic=True)
 
 
 # ---- reductions ------------------------------------------------------------------------------------------------

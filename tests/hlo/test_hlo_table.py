@@ -159,12 +159,12 @@ def test_softmax_in_primitives() -> None:
 
 # ---- what is refused -------------------------------------------------------------------------------------------
 
-X, Y, I = ((S, 4), "f32"), ((3, 5), "f32"), ((S, 4), "i64")
+X, Y, INDEX = ((S, 4), "f32"), ((3, 5), "f32"), ((S, 4), "i64")
 REFUSED: list[tuple[type[LuminalError], str, str, list[Any], dict[str, Any]]] = [
     (ShapeError, r"\(s, 4\) and \(3, 5\) do not broadcast", "add", [X, Y], {}),
     (ShapeError, "not known to be equal", "add", [X, ((7, 4), "f32")], {}),
-    (DTypeError, "f32, i64", "add", [X, I], {}),
-    (DTypeError, "expected f64, f32, f16 or bf16", "exp", [I], {}),
+    (DTypeError, "f32, i64", "add", [X, INDEX], {}),
+    (DTypeError, "expected f64, f32, f16 or bf16", "exp", [INDEX], {}),
     (DTypeError, "the dtype is f8e5m2", "add", [((2,), "f8e5m2")] * 2, {}),
     (DTypeError, "the dtype is bool", "neg", [((2,), "bool")], {}),
     (DTypeError, "expected bool", "where", [X, X, X], {}),
@@ -192,7 +192,7 @@ REFUSED: list[tuple[type[LuminalError], str, str, list[Any], dict[str, Any]]] = 
     (OptionError, "5 elements", "topk", [X], {"axis": 1, "count": 5}),
     (ShapeError, "4 columns meet 3 rows", "matmul", [X, Y], {}),
     (ShapeError, "rank 0", "matmul", [X, ((), "f32")], {}),
-    (OptionError, "whole number of at least 0", "pow_scalar", [I], {"exponent": -1}),
+    (OptionError, "whole number of at least 0", "pow_scalar", [INDEX], {"exponent": -1}),
     (OptionError, "'none' or 'tanh'", "gelu", [X], {"approximate": "fast"}),
     (ShapeError, "a parameter has shape", "layer_norm", [X, Y], {"axes": (1,)}),
     (ShapeError, "2 groups", "group_norm", [((1, 3, 2), "f32")], {"groups": 2}),
@@ -211,14 +211,14 @@ REFUSED: list[tuple[type[LuminalError], str, str, list[Any], dict[str, Any]]] = 
         [((3, 2, 4), "f32"), ((2, 2, 4), "f32"), ((2, 2, 4), "f32")],
         {},
     ),
-    (DTypeError, "the mask", "attention", [X, X, X, I], {}),
+    (DTypeError, "the mask", "attention", [X, X, X, INDEX], {}),
     (DTypeError, "expected i64", "gather", [X, X], {"axis": 0}),
     (ShapeError, "differ in rank", "gather", [X, ((2,), "i64")], {"axis": 0}),
     (ShapeError, "larger than", "gather", [Y, ((4, 2), "i64")], {"axis": 1}),
-    (OptionError, "combine is 'sub'", "scatter", [X, I, X], {"axis": 0, "combine": "sub"}),
-    (ShapeError, "expected rank 2", "embedding", [((2,), "f32"), I], {}),
-    (ShapeError, "rank 0 or 1", "index_select", [X, I], {"axis": 0}),
-    (OptionError, "rising axes", "index", [X, [I]], {"axes": (0, 1)}),
+    (OptionError, "combine is 'sub'", "scatter", [X, INDEX, X], {"axis": 0, "combine": "sub"}),
+    (ShapeError, "expected rank 2", "embedding", [((2,), "f32"), INDEX], {}),
+    (ShapeError, "rank 0 or 1", "index_select", [X, INDEX], {"axis": 0}),
+    (OptionError, "rising axes", "index", [X, [INDEX]], {"axes": (0, 1)}),
     (ShapeError, "the value", "index_put", [X, ((9, 2, 4), "f32"), [((2,), "i64")]], {"axes": (0,)}),
     (
         OptionError,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -12,7 +13,7 @@ from luminal.dialects.hlo.expression import Expression
 from luminal.dialects.hlo.shapes import tensor, text
 from luminal.dialects.hlo.table import define
 from luminal.dialects.tensor_type import TensorType
-from luminal.dim import Dim, as_dim, known_equal, known_less, product
+from luminal.dim import Dim, as_dim, known_equal, known_less, known_unequal, product
 from luminal.dtype import dtype_of, from_bits, to_bits
 from luminal.errors import AxisError, OptionError, ShapeError
 
@@ -24,10 +25,11 @@ def _infer_permute(x: TensorType, *, order: Sequence[int]) -> TensorType:
 
 
 def _infer_reshape(x: TensorType, *, shape: Sequence[Dim]) -> TensorType:
+    """Numbers of elements that are not known to differ are compared at run time."""
     old, new = product(x.shape), product(shape)
     if any(known_less(size, 0) for size in shape):
         raise ShapeError(f"the new shape {text(shape)} has a negative size")
-    if not known_equal(old, new):
+    if old != new and known_unequal(old, new):
         raise ShapeError(f"{text(x.shape)} has {old} elements, the new shape {text(shape)} has {new}")
     return tensor(shape, x.dtype)
 
@@ -130,7 +132,15 @@ def _infer_window(x: TensorType, *, axis: int, size: int, step: int, dilation: i
     return tensor((*x.shape[:axis], count, *x.shape[axis + 1 :], as_dim(size)), x.dtype)
 
 
+def _reshape_array(x: Array, shape: Sequence[int]) -> Array:
+    if min(shape, default=0) < 0 or math.prod(shape) != x.size:
+        raise ShapeError(f"{x.size} elements cannot have the shape {text(shape)}")
+    return x.reshape(shape)
+
+
 def _pad_array(x: Array, low: Sequence[int], high: Sequence[int], value: bool | int | float) -> Array:
+    if min((*low, *high), default=0) < 0:
+        raise ShapeError(f"the padding {text(low)}, {text(high)} is negative")
     filler = from_bits(to_bits(value, dtype_of(x.dtype)), dtype_of(x.dtype))
     result = np.full([a + n + b for a, n, b in zip(low, x.shape, high)], filler)
     result[tuple(slice(a, a + n) for a, n in zip(low, x.shape))] = x
@@ -144,12 +154,14 @@ def _slice_array(x: Array, starts: Sequence[int], stops: Sequence[int], steps: S
 
 
 def _window_array(x: Array, axis: int, size: int, step: int, dilation: int) -> Array:
+    if x.shape[axis] < dilation * (size - 1) + 1:
+        raise ShapeError(f"a window that spans {dilation * (size - 1) + 1} does not fit in {x.shape[axis]}")
     view = np.lib.stride_tricks.sliding_window_view(x, dilation * (size - 1) + 1, axis)[..., ::dilation]
     return view[(slice(None),) * axis + (slice(None, None, step),)]
 
 
 define("permute", "x | order:ints", _infer_permute, Expression.permute, lambda x, order: x.transpose(order))
-define("reshape", "x | shape:dims", _infer_reshape, Expression.reshape, np.reshape)
+define("reshape", "x | shape:dims", _infer_reshape, Expression.reshape, _reshape_array)
 define("expand", "x | shape:dims", _infer_expand, Expression.expand, np.broadcast_to)
 define("slice", "x | starts:dims stops:dims steps:ints", _infer_slice, Expression.slice, _slice_array)
 define("pad", "x | low:dims high:dims value:number=0", _infer_pad, Expression.pad, _pad_array)
