@@ -154,6 +154,15 @@ def test_attention_with_a_mask_gives_zero_for_a_row_without_keys(symbolic: bool)
     check(lambda b, *x: b.attention(*x), [q, k, v, added], expected, symbolic=symbolic, **CLOSE)
 
 
+def test_a_masked_score_that_is_nan_stays_nan() -> None:
+    """Invariant: a bool mask is added as 0 or -inf, so that it hides no NaN, as in PyTorch."""
+    q, k, v = noisy(2, 2, 3, 4), noisy(2, 2, 3, 4, seed=1), noisy(2, 2, 3, 4, seed=2)
+    k[0, 0, 1, 0] = math.nan
+    mask = torch.ones(3, 3, dtype=torch.bool).tril()
+    expected = functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+    check(lambda b, *x: b.attention(*x), [q, k, v, mask], expected, **CLOSE)
+
+
 def test_attention_shares_key_heads() -> None:
     q, k, v = noisy(2, 6, 5, 8), noisy(2, 2, 4, 8, seed=1), noisy(2, 2, 4, 8, seed=2)
     expected = functional.scaled_dot_product_attention(q, k, v, enable_gqa=True)

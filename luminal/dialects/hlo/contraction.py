@@ -229,7 +229,8 @@ def _attention(
     scores = _matmul(q * _scale(q, scale), k.move_axis(k.rank - 1, k.rank - 2))
     if mask is not None:
         given = mask.expand(scores.shape)
-        scores = given.select(scores, -math.inf) if mask.dtype.is_bool else scores + given
+        # a bool mask is added as 0 or -inf, as PyTorch does: a NaN among masked scores stays
+        scores = scores + (given.select(scores.like(0.0), -math.inf) if mask.dtype.is_bool else given)
     last = scores.rank - 1
     if causal:
         emitter = scores.emitter
@@ -256,7 +257,7 @@ def _attention_array(
         k, v = (np.repeat(x, q.shape[-3] // x.shape[-3], -3) for x in (k, v))
     scores = q @ np.swapaxes(k, -1, -2) * (1 / math.sqrt(max(q.shape[-1], 1)) if scale is None else scale)
     if mask is not None:
-        scores = np.where(mask, scores, -np.inf) if mask.dtype == np.bool_ else scores + mask
+        scores = scores + (np.where(mask, 0.0, -np.inf) if mask.dtype == np.bool_ else mask)
     if causal:
         scores = np.where(np.tri(*scores.shape[-2:], dtype=bool), scores, -np.inf)
     top = scores.max(-1, keepdims=True, initial=-np.inf)
