@@ -250,7 +250,11 @@ def _flat_storage(low: Lowering, x: Value) -> Value:
 def as_strided(
     low: Lowering, x: Value, size: Sequence[Size], stride: Sequence[Size], offset: Size | None = None
 ) -> Value:
-    return low.b.index(_flat_storage(low, x), [_strided_positions(low, size, stride, offset or 0)], axes=(0,))
+    return low.b.index(
+        _flat_storage(low, x),
+        [_strided_positions(low, size, stride, 0 if offset is None else offset)],
+        axes=(0,),
+    )
 
 
 @lowers("as_strided_scatter")
@@ -262,7 +266,7 @@ def as_strided_scatter(
     stride: Sequence[Size],
     offset: Size | None = None,
 ) -> Value:
-    places = _strided_positions(low, size, stride, offset or 0)
+    places = _strided_positions(low, size, stride, 0 if offset is None else offset)
     flat = low.b.index_put(
         _flat_storage(low, x), low.cast(source, dtype(x)), [places], axes=(0,), accumulate=False
     )
@@ -320,6 +324,7 @@ def pdist(low: Lowering, x: Value, p: float = 2) -> Value:
 
 def distance(low: Lowering, difference: Value, p: float) -> Value:
     """The p-norm of the last axis."""
+    p = low.plain_number(p)
     kind, last = dtype(difference), (rank(difference) - 1,)
     size = low.b.abs(difference)
     if p == 0:

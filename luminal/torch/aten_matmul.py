@@ -62,24 +62,20 @@ def trilinear(
 # ---- convolution -----------------------------------------------------------------------------------------------
 
 
-def _each(values: int | Sequence[int], count: int) -> tuple[int, ...]:
-    """One entry for each spatial axis of what PyTorch lets be given once."""
-    listed = (values,) if isinstance(values, int) else tuple(values)
-    return listed * count if len(listed) == 1 else listed
-
-
 @lowers("convolution")
 def convolution(
     low: Lowering, x: Value, weight: Value, bias: Value | None, stride: Sequence[int], padding: Sequence[int],
     dilation: Sequence[int], transposed: bool, output_padding: Sequence[int], groups: int,
 ) -> Value:  # fmt: skip
     count = rank(weight) - 2
+    weight = low.fixed_sizes(weight, range(rank(weight)))
     single = rank(x) == count + 1
+    x = low.fixed_sizes(x, (rank(x) - count - 1,))
     batch = low.reshape(x, (1, *shape_of(x))) if single else x
     result = low.b.conv(
-        batch, weight, bias, stride=_each(stride, count), padding=_each(padding, count),
-        dilation=_each(dilation, count), groups=groups, transposed=transposed,
-        output_padding=_each(output_padding, count),
+        batch, weight, bias, stride=low.each(stride, count), padding=low.each(padding, count),
+        dilation=low.each(dilation, count), groups=low.symbols.fixed(groups), transposed=transposed,
+        output_padding=low.each(output_padding, count),
     )  # fmt: skip
     return low.reshape(result, low.shape) if single else result
 
@@ -93,7 +89,8 @@ def convolution_backward(
     """The input's gradient is the convolution of the other kind; the weight's swaps batch with channels, and stride
     with dilation."""
     count = rank(weight) - 2
-    stride, padding, dilation = _each(stride, count), _each(padding, count), _each(dilation, count)
+    weight, groups = low.fixed_sizes(weight, range(rank(weight))), low.symbols.fixed(groups)
+    stride, padding, dilation = low.each(stride, count), low.each(padding, count), low.each(dilation, count)
     grad_x = grad_weight = grad_bias = None
     if mask[0]:
         grad_x = _input_gradient(low, grad, x, weight, stride, padding, dilation, transposed, groups)

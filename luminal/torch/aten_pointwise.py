@@ -233,7 +233,7 @@ def elu(low: Lowering, x: Value, alpha: Scalar = 1, scale: Scalar = 1, input_sca
     wide = _widened(low, x)
     kind = dtype(wide)
     shrunk = low.b.expm1(low.b.mul(wide, low.number(input_scale, kind)))
-    below = low.b.mul(shrunk, low.number(cast(float, alpha) * cast(float, scale), kind))
+    below = low.b.mul(shrunk, low.number(low.plain_number(alpha) * low.plain_number(scale), kind))
     above = low.b.mul(wide, low.number(scale, kind))
     return low.cast(low.b.where(low.b.le(wide, low.number(0, kind)), below, above), low.dtype)
 

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, cast
 
-from luminal.dim import as_dim, known_equal, product
-from luminal.dtype import i64
+from luminal.dim import Dim, as_dim, known_equal, product
+from luminal.dtype import bf16, f16, f32, i64
 from luminal.torch.lowering import Lowering, Value, dtype, lowers, rank, shape_of
 
 Ints = int | Sequence[int]
-
-
-def _each(values: Ints, count: int, default: Sequence[int] = ()) -> tuple[int, ...]:
-    listed = (values,) if isinstance(values, int) else tuple(values) or tuple(default)
-    return listed * count if len(listed) == 1 else listed
 
 
 def _axes_of(name: str) -> int:
@@ -29,10 +25,10 @@ def max_pool(
 ) -> tuple[Value, Value | None]:  # fmt: skip
     """Values, and where each was in the flattened input plane."""
     count = _axes_of(low.name)
-    size = _each(kernel, count)
+    size = low.each(kernel, count)
     how: dict[str, Any] = {
-        "size": size, "stride": _each(stride, count, size), "padding": _each(padding, count),
-        "dilation": _each(dilation, count), "ceil": ceil_mode,
+        "size": size, "stride": low.each(stride, count, size), "padding": low.each(padding, count),
+        "dilation": low.each(dilation, count), "ceil": ceil_mode,
     }  # fmt: skip
     values = low.b.max_pool(x, **how)
     return values, low.b.max_pool_index(x, **how) if low.uses_result(1) else None
@@ -64,9 +60,9 @@ def avg_pool(
     count_include_pad: bool = True, divisor_override: int | None = None,
 ) -> Value:  # fmt: skip
     count = _axes_of(low.name)
-    size = _each(kernel, count)
+    size = low.each(kernel, count)
     return low.b.avg_pool(
-        x, size=size, stride=_each(stride, count, size), padding=_each(padding, count), ceil=ceil_mode,
+        x, size=size, stride=low.each(stride, count, size), padding=low.each(padding, count), ceil=ceil_mode,
         count_padding=count_include_pad, divisor=divisor_override,
     )  # fmt: skip
 
@@ -78,8 +74,8 @@ def avg_pool_backward(
 ) -> Value:  # fmt: skip
     """Each gradient over its divisor, added to every element of its window: a convolution with ones, transposed."""
     count = _axes_of(low.name)
-    size = _each(kernel, count)
-    stride, padding = _each(stride, count, size), _each(padding, count)
+    size = low.each(kernel, count)
+    stride, padding = low.each(stride, count, size), low.each(padding, count)
     kind, spatial = dtype(grad), shape_of(x)[rank(x) - count :]
     lead = shape_of(x)[: rank(x) - count]
     if any(extent.constant is None for extent in spatial):
@@ -120,39 +116,52 @@ def _window_of(low: Lowering, x: Value, axis: int, start: int, size: int) -> Val
 # ---- adaptive pooling ------------------------------------------------------------------------------------------
 
 
-def _cells(size: int, outputs: int) -> list[tuple[int, int]]:
-    """Start and stop of each adaptive window."""
-    return [(i * size // outputs, -((-(i + 1) * size) // outputs)) for i in range(outputs)]
+@dataclass(frozen=True)
+class _Windows:
+    """Every window of an adaptive pooling, filled up to the longest: `data` is [*lead, *outputs, *longest], `inside`
+    says which elements are no filling ([*outputs, *longest]), `starts` where each begins along its axis."""
+
+    data: Value
+    inside: Value
+    starts: list[Value]
+    longest: list[Dim]
 
 
-def _adaptive_windows(
-    low: Lowering, x: Value, outputs: Sequence[Any]
-) -> tuple[Value, Value, list[list[int]]]:
-    """Every window of an adaptive pooling, padded to the longest: x as [*lead, *outputs, *longest], whether an
-    element lies in its window, and the positions taken along each axis."""
+def _adaptive_windows(low: Lowering, x: Value, outputs: Sequence[Any]) -> _Windows:
     count = len(outputs)
     lead = rank(x) - count
-    taken: list[list[int]] = []
-    mask: Value | None = None
-    for number, wanted in enumerate(outputs):
-        size, cells_wanted = shape_of(x)[lead + 2 * number].constant, as_dim(wanted).constant
-        if size is None or cells_wanted is None:
-            raise low.refuse("adaptive pooling of a symbolic size")
-        cells = _cells(size, cells_wanted)
-        longest = max((stop - start for start, stop in cells), default=1)
-        places = [min(start + j, size - 1) for start, _ in cells for j in range(longest)]
-        inside = [start + j < stop for start, stop in cells for j in range(longest)]
-        x = low.b.index_select(x, low.constant_i64(places), axis=lead + 2 * number)
-        before, after = shape_of(x)[: lead + 2 * number], shape_of(x)[lead + 2 * number + 1 :]
-        x = low.reshape(x, (*before, as_dim(cells_wanted), as_dim(longest), *after))
-        shape = [as_dim(1)] * (2 * count)
-        shape[2 * number], shape[2 * number + 1] = as_dim(cells_wanted), as_dim(longest)
-        one = low.reshape(low.b.ne(low.constant_i64([int(v) for v in inside]), low.number(0, i64)), shape)
-        mask = one if mask is None else low.b.logical_and(mask, one)
-        taken.append(places)
+    starts: list[Value] = []
+    longest: list[Dim] = []
+    inside: Value | None = None
+    for number, wanted in enumerate(map(as_dim, outputs)):
+        axis = lead + 2 * number
+        size = shape_of(x)[axis]
+        start, places, mask, length = _axis_windows(low, size, wanted)
+        x = low.b.index_select(x, low.reshape(places, (wanted * length,)), axis=axis)
+        shape = shape_of(x)
+        x = low.reshape(x, (*shape[:axis], wanted, length, *shape[axis + 1 :]))
+        spread = [as_dim(1)] * (2 * count)
+        spread[number], spread[count + number] = wanted, length
+        mask = low.reshape(mask, spread)
+        inside = mask if inside is None else low.b.logical_and(inside, mask)
+        starts.append(start)
+        longest.append(length)
     order = [*range(lead), *range(lead, lead + 2 * count, 2), *range(lead + 1, lead + 2 * count, 2)]
-    chosen = low.permute(cast(Value, mask), [*range(0, 2 * count, 2), *range(1, 2 * count, 2)])
-    return low.permute(x, order), chosen, taken
+    return _Windows(low.permute(x, order), cast(Value, inside), starts, longest)
+
+
+def _axis_windows(low: Lowering, size: Dim, outputs: Dim) -> tuple[Value, Value, Value, Dim]:
+    """Along one axis: starts [outputs], positions and whether they are in the window [outputs, longest], longest."""
+    length = size // outputs if known_equal(size % outputs, 0) else (size + outputs - 1) // outputs + 1
+    total, count = low.number(size, i64), low.number(outputs, i64)
+    cell = low.positions(outputs, 0, 1)
+    start = low.b.trunc_divide(low.b.mul(cell, total), count)
+    past = low.b.mul(low.b.add(cell, low.number(1, i64)), total)
+    stop = low.b.trunc_divide(low.b.add(past, low.b.sub(count, low.number(1, i64))), count)
+    column = low.reshape(start, (outputs, as_dim(1)))
+    places = low.b.add(column, low.positions(length, 1, 2))
+    inside = low.b.lt(places, low.reshape(stop, (outputs, as_dim(1))))
+    return start, low.b.minimum(places, low.b.sub(total, low.number(1, i64))), inside, length
 
 
 @lowers("_adaptive_avg_pool2d", "_adaptive_avg_pool3d", "adaptive_avg_pool1d")
@@ -160,35 +169,35 @@ def adaptive_avg_pool(low: Lowering, x: Value, outputs: Sequence[Any]) -> Value:
     count, lead = len(outputs), rank(x) - len(outputs)
     if all(known_equal(as_dim(wanted), 1) for wanted in outputs):
         return low.b.mean(x, axes=tuple(range(lead, rank(x))), keepdim=True)
-    windows, mask, _ = _adaptive_windows(low, x, outputs)
+    kind = f32 if dtype(x) in (f16, bf16) else dtype(x)
+    windows = _adaptive_windows(low, low.cast(x, kind), outputs)
     axes = tuple(range(lead + count, lead + 2 * count))
-    total = low.b.sum(low.b.where(mask, windows, low.number(0, dtype(x))), axes=axes)
-    sizes = low.b.sum(low.cast(mask, dtype(x)), axes=tuple(range(count, 2 * count)))
-    return low.b.div(total, sizes)
+    total = low.b.sum(low.b.where(windows.inside, windows.data, low.number(0, kind)), axes=axes)
+    sizes = low.b.sum(low.cast(windows.inside, kind), axes=tuple(range(count, 2 * count)))
+    return low.cast(low.b.div(total, sizes), dtype(x))
 
 
 @lowers("adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d")
 def adaptive_max_pool(low: Lowering, x: Value, outputs: Sequence[Any]) -> tuple[Value, Value | None]:
+    """Values, and where each was in the flattened input plane."""
     count, lead = len(outputs), rank(x) - len(outputs)
-    sizes = [cast(int, as_dim(size).constant or 0) for size in shape_of(x)[lead:]]
-    windows, mask, taken = _adaptive_windows(low, x, outputs)
-    shape = shape_of(windows)
-    cells, inner = shape[: lead + count], product(shape[lead + count :])
+    sizes = shape_of(x)[lead:]
+    windows = _adaptive_windows(low, x, outputs)
+    cells, inner = shape_of(windows.data)[: lead + count], product(windows.longest)
     nothing = low.number(-math.inf if dtype(x).is_float else dtype(x).lowest, dtype(x))
-    flat = low.reshape(low.b.where(mask, windows, nothing), (*cells, inner))
+    flat = low.reshape(low.b.where(windows.inside, windows.data, nothing), (*cells, inner))
     values = low.b.max(flat, axes=(rank(flat) - 1,))
     if not low.uses_result(1):
         return values, None
     winner = low.b.argmax(flat, axis=rank(flat) - 1)
-    longest = [cast(int, size.constant) for size in shape[lead + count :]]
-    place: Value | None = None
+    place = low.number(0, i64)
     for number in range(count):
-        within = low.b.trunc_divide(winner, low.number(math.prod(longest[number + 1 :]), i64))
-        within = low.b.remainder(within, low.number(longest[number], i64))
-        start = [taken[number][i] for i in range(0, len(taken[number]), longest[number])]
+        behind = product(windows.longest[number + 1 :])
+        within = low.b.trunc_divide(winner, low.number(behind, i64))
+        within = low.b.remainder(within, low.number(windows.longest[number], i64))
         starts = low.reshape(
-            low.constant_i64(start), [as_dim(len(start) if i == number else 1) for i in range(count)]
+            windows.starts[number], [as_dim(outputs[i] if i == number else 1) for i in range(count)]
         )
-        along = low.b.mul(low.b.add(within, starts), low.number(math.prod(sizes[number + 1 :]), i64))
-        place = along if place is None else low.b.add(place, along)
+        along = low.b.mul(low.b.add(within, starts), low.number(product(sizes[number + 1 :]), i64))
+        place = low.b.add(place, along)
     return values, place

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any
 
 import torch
 
@@ -134,7 +134,7 @@ def vector_norm(
 ) -> Value:
     wide = low.cast(low.cast(x, low.dtype), f32 if low.dtype in (f16, bf16) else low.dtype)
     axes = low.axes(dim, rank(x))
-    p = float(cast(float, order))
+    p = low.plain_number(order)
     if math.isinf(p):
         size = low.b.abs(wide)
         reduced = low.b.emit("max" if p > 0 else "min", size, axes=axes, keepdim=keepdim)
@@ -361,7 +361,9 @@ def group_norm(
     groups: int, epsilon: float,
 ) -> tuple[Value | None, ...]:  # fmt: skip
     value, weight, bias = _common(low, x, weight, bias)
-    result = low.cast(low.b.group_norm(value, weight, bias, groups=groups, epsilon=epsilon), dtype(x))
+    result = low.cast(
+        low.b.group_norm(value, weight, bias, groups=low.symbols.fixed(groups), epsilon=epsilon), dtype(x)
+    )
     grouped = low.reshape(x, (as_dim(n), as_dim(groups), as_dim(c) // groups * as_dim(area)))
     return (result, *_statistics(low, grouped, (2,), epsilon))
 

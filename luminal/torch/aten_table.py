@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from luminal.torch import aten_index, aten_matmul, aten_pointwise, aten_pool, aten_reduce, aten_view
+from luminal.torch import (
+    aten_index,
+    aten_matmul,
+    aten_pointwise,
+    aten_pool,
+    aten_reduce,
+    aten_upsample,
+    aten_view,
+)
 from luminal.torch.lowering import LOWERINGS
 from luminal.torch.mutation import FUNCTIONS
 
@@ -13,6 +21,6 @@ COMPLEX: dict[str, Any] = {
     for name in ("view_as_real.default", "view_as_complex.default", "clone.default", "alias.default")
 }
 """The ops that are lowered on complex numbers, which pass through a graph as pairs: those that change nothing."""
-MODULES = (aten_index, aten_matmul, aten_pointwise, aten_pool, aten_reduce, aten_view)
+MODULES = (aten_index, aten_matmul, aten_pointwise, aten_pool, aten_reduce, aten_upsample, aten_view)
 
 __all__ = ["COMPLEX", "FUNCTIONS", "LOWERINGS", "MODULES"]

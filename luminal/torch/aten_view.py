@@ -61,7 +61,7 @@ def slice_(
 ) -> Value:
     axis = low.axis(dim, rank(x))
     first, last = slice_bounds(low, shape_of(x)[axis], start, end)
-    return low.slice(x, axis, first, last, step)
+    return low.slice(x, axis, first, last, low.symbols.fixed(step))
 
 
 def slice_bounds(low: Lowering, size: Dim, start: Size | None, end: Size | None) -> tuple[Dim, Dim]:
@@ -162,7 +162,8 @@ def _rolled(low: Lowering, x: Value, axis: int, shift: Size) -> Value:
 def unfold(low: Lowering, x: Value, dim: int, size: int, step: int) -> Value:
     if rank(x) == 0:
         return low.reshape(x, low.shape) if size else low.full(0, low.shape, low.dtype)
-    return low.b.window(x, axis=low.axis(dim, rank(x)), size=size, step=step)
+    fixed = low.symbols.fixed
+    return low.b.window(x, axis=low.axis(dim, rank(x)), size=fixed(size), step=fixed(step))
 
 
 @lowers("diagonal", "diagonal_copy")
@@ -187,13 +188,9 @@ def constant_pad(low: Lowering, x: Value, pad: Sequence[Size], value: Scalar = 0
         before, after = as_dim(pad[2 * number]), as_dim(pad[2 * number + 1])
         size = shape_of(x)[axis]
         start, stop = as_dim(0), size
-        if not known_less_equal(0, before):
-            if not known_less_equal(before, 0):
-                raise low.refuse(f"the sign of the padding {before} is not known")
+        if not low.symbols.decide_less_equal(as_dim(0), before):
             start, before = -before, as_dim(0)
-        if not known_less_equal(0, after):
-            if not known_less_equal(after, 0):
-                raise low.refuse(f"the sign of the padding {after} is not known")
+        if not low.symbols.decide_less_equal(as_dim(0), after):
             stop, after = size + after, as_dim(0)
         x = low.slice(x, axis, start, stop)
         low_side[axis], high_side[axis] = before, after
@@ -208,7 +205,7 @@ def slice_backward(
     axis = low.axis(dim, len(sizes))
     size = as_dim(sizes[axis])
     first, _ = slice_bounds(low, size, start, end)
-    return spread(low, grad, axis, size, first, step)
+    return spread(low, grad, axis, size, first, low.symbols.fixed(step))
 
 
 def spread(low: Lowering, x: Value, axis: int, size: Dim, start: Dim, step: int) -> Value:

@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from luminal.errors import DeviceError
 from luminal.torch.calling import CompiledGraph
-from luminal.torch.decompositions import decompositions
+from luminal.torch.decompositions import decompositions, kept_whole
 from luminal.torch.import_fx import FxImporter, ImportedGraph
 from luminal.torch.mutation import fuse_part_writes
 from luminal.torch.options import TorchOptions, parse_options
@@ -56,14 +56,16 @@ class Backend:
         chosen = parse_options(mode, options)
         target = chosen.target or self.target or target_of(inputs)
         compiler = GraphCompiler(chosen, target)
-        compiled = aot_autograd(
+        lower = aot_autograd(
             fw_compiler=compiler.forward,
             bw_compiler=compiler.backward,
             inference_compiler=compiler.inference,
             decompositions=decompositions(),
             partition_fn=min_cut_rematerialization_partition,
             keep_inference_input_mutations=True,
-        )(module, inputs)
+        )
+        with kept_whole():
+            compiled = lower(module, inputs)
         return guard_overlap(module, compiled, compiler.written, compiler.static)
 
 

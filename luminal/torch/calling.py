@@ -78,8 +78,6 @@ class _Bound:
 class CompiledGraph:
     """Callable with one list of arguments, which it empties, as AOTAutograd's compiled graphs are."""
 
-    _boxed_call = True
-
     def __init__(
         self,
         imported: ImportedGraph,
@@ -90,6 +88,7 @@ class CompiledGraph:
     ) -> None:
         """`constants` are positions of graph inputs that are bound once. `freeze`: they never change after the first
         call. `checked`: strides of arguments are compared with the traced ones, since no guard has done so."""
+        self._boxed_call = True  # of the instance: Dynamo's wrappers copy its attributes
         self.imported, self.program, self.freeze, self.checked = imported, program, freeze, checked
         slots = imported.inputs
         self._constants = [(position, slots[position]) for position in constants]

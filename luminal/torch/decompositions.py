@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
 import torch
+from torch._C import DispatchKey
 from torch._decomp import core_aten_decompositions, decomposition_table
+from torch._decomp.decompositions import upsample_compute_output_size
 
 KEPT = (
     "scaled_dot_product",  # attention is one hlo op; the decomposition also drops fully masked rows' zeros
@@ -19,6 +22,7 @@ KEPT = (
     "aten._fused_rms_norm.default",
     "aten.rms_norm.default",
     "aten._prelu_kernel.default",
+    "upsample_nearest",  # the decomposition rounds positions otherwise
     "aten.xlogy",  # the decomposition reads a NaN as a number where the other operand is 0
     "aten.special_entr",
 )
@@ -42,3 +46,43 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         if isinstance(op, torch._ops.OpOverload) and str(op) in ADDED:
             table[op] = rule
     return table
+
+
+WHOLE = tuple(
+    f"{name}{dimensions}d"
+    for name in ("upsample_nearest", "_upsample_nearest_exact")
+    for dimensions in (1, 2, 3)
+)
+"""Ops that PyTorch takes apart in Python however they are reached, with other positions than its own kernels'."""
+_KEYS = (DispatchKey.Autograd, DispatchKey.CompositeImplicitAutograd)
+
+
+def _resize(op: Any) -> Callable[..., Any]:
+    """The overload that computes the size from factors, in terms of the one that is given the size."""
+
+    def call(x: Any, sizes: Any, factors: Any) -> Any:
+        target = upsample_compute_output_size(x.size(), sizes, factors)
+        return op.default(x, target, *(factors or [None] * (x.dim() - 2)))
+
+    return call
+
+
+@contextmanager
+def kept_whole() -> Generator[None]:
+    """While open, the ops of `WHOLE` are traced as they are."""
+    replaced: list[tuple[Any, dict[Any, Any]]] = []
+    for packet in (getattr(torch.ops.aten, name) for name in WHOLE):
+        for op in (packet.default, packet.vec):
+            replaced.append((op, dict(op.py_kernels)))
+            for key in _KEYS:
+                op.py_kernels.pop(key, None)
+                if op is packet.vec:
+                    op.py_kernels[key] = _resize(packet)
+            op._dispatch_cache.clear()
+    try:
+        yield
+    finally:
+        for op, kernels in replaced:
+            op.py_kernels.clear()
+            op.py_kernels.update(kernels)
+            op._dispatch_cache.clear()

@@ -12,7 +12,7 @@ from torch.utils import _pytree as pytree
 from luminal.errors import OptionError, UnsupportedOpError
 from luminal.torch.backend import constant_positions, import_graph, target_of
 from luminal.torch.calling import CompiledGraph
-from luminal.torch.decompositions import decompositions
+from luminal.torch.decompositions import decompositions, kept_whole
 from luminal.torch.options import parse_options
 from luminal.torch.program import build_program
 
@@ -66,7 +66,8 @@ def compile_exported(
     Raises OptionError for an unknown option, UnsupportedOpError in strict mode for an op without a lowering.
     """
     chosen = parse_options(mode, options)
-    lowered = program.run_decompositions(decompositions())
+    with kept_whole():
+        lowered = program.run_decompositions(decompositions())
     module = lowered.graph_module
     fakes = [node.meta.get("val") for node in module.graph.nodes if node.op == "placeholder"]
     arguments = [_fixed_value(lowered, spec) for spec in lowered.graph_signature.input_specs]

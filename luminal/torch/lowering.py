@@ -7,7 +7,7 @@ the op's name: "sum" for every overload, "max.dim" for one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -26,8 +26,9 @@ from luminal.torch.symbols import SymbolTable
 UNBOUNDED = 2**62
 """A stop from here on means the end of the axis: PyTorch writes an open slice as 2**63 - 1."""
 Value = SSAValue
-Scalar = bool | int | float | Dim
-Operand = Value | Scalar
+Scalar = bool | int | float | Dim | Value
+"""A number of the ATen call; one that is only known at run time is a Dim or a rank 0 tensor."""
+Operand = Scalar
 Shape = tuple[Dim, ...]
 Rule = Callable[..., Any]
 
@@ -105,12 +106,20 @@ class Lowering:
 
     def number(self, value: Scalar, to: DType) -> Value:
         """A rank 0 tensor of a Python number or Dim, converted as arithmetic with a tensor of that dtype does."""
+        if isinstance(value, SSAValue):  # a symbolic float is a tensor
+            return self.cast(value, to)
         if isinstance(value, Dim) and value.constant is None:
             return self.cast(self.b.dim_value(dim=value), to)
         plain = value.constant if isinstance(value, Dim) else value
         if isinstance(plain, complex):
             raise self.refuse("a complex number")
         return self.b.full(value=promotion.wrap_number(cast(float, plain), to), shape=(), dtype=to)
+
+    def plain_number(self, value: Scalar) -> float:
+        """A number that decides what is computed: a symbolic integer is guarded to keep its value."""
+        if isinstance(value, SSAValue):
+            raise self.refuse("a symbolic float that decides what is computed")
+        return float(self.symbols.fixed(value) if isinstance(value, Dim) else value)
 
     def operand(self, value: Operand, to: DType) -> Value:
         """A tensor of that dtype: a cast of a tensor, a rank 0 tensor of a number."""
@@ -140,6 +149,12 @@ class Lowering:
     def permute(self, value: Value, order: Sequence[int]) -> Value:
         return value if list(order) == list(range(len(order))) else self.b.permute(value, order=tuple(order))
 
+    def each(self, values: Any, count: int, default: Sequence[int] = ()) -> tuple[int, ...]:
+        """One plain integer for each of `count` axes, of what PyTorch lets be given once, or left out for `default`."""
+        listed = (values,) if isinstance(values, (int, Dim)) else tuple(values) or tuple(default)
+        plain = tuple(self.symbols.fixed(value) for value in listed)
+        return plain * count if len(plain) == 1 else plain
+
     def axis(self, axis: int, count: int) -> int:
         """A non-negative axis; rank 0 counts as rank 1, as in PyTorch."""
         return axis + max(count, 1) if axis < 0 else axis
@@ -160,9 +175,7 @@ class Lowering:
         if isinstance(index, int) and index >= UNBOUNDED:
             return size
         position, zero, known = as_dim(index), as_dim(0), self.symbols.known_less_equal
-        if not known(zero, position):
-            if not known(position, as_dim(-1)):
-                raise self.refuse(f"the sign of the slice bound {position} is not known")
+        if not self.symbols.decide_less_equal(zero, position):
             position = position + size
         if not known(zero, position):
             position = dim_max(position, zero)
@@ -177,6 +190,13 @@ class Lowering:
         stops = [as_dim(stop) if i == axis else size for i, size in enumerate(shape)]
         steps = [step if i == axis else 1 for i in range(len(shape))]
         return self.b.slice(value, starts=starts, stops=stops, steps=steps)
+
+    def fixed_sizes(self, value: Value, axes: Iterable[int]) -> Value:
+        """The tensor with plain sizes along the axes, guarded to stay what they were traced as."""
+        for axis in axes:
+            if shape_of(value)[axis].constant is None:
+                value = self.slice(value, axis, 0, self.symbols.fixed(shape_of(value)[axis]))
+        return value
 
     def iota(self, shape: Sequence[Dim], axis: int, to: DType = i64) -> Value:
         """The position along an axis, in a tensor of the shape."""

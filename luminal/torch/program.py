@@ -30,7 +30,10 @@ def build_program(
     if target == "reference":
         graph = cast(GraphOp, next(iter(imported.module.ops)))
         return ArrayProgram(
-            imported.module, constants, imported.updates, lambda inputs, dims: interpret(graph, inputs, dims, _call)
+            imported.module,
+            constants,
+            imported.updates,
+            lambda inputs, dims: interpret(graph, inputs, dims, _call),
         )
     chosen = CompileOptions(
         constants=tuple(constants),

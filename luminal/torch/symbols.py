@@ -35,6 +35,14 @@ class SymbolBinding:
     uses: tuple[SymbolBinding, ...] = ()
 
 
+@dataclass
+class _Facts:
+    """What guards say: dims that are not negative (`s <= t` as t - s), and dims that have a shorter equal."""
+
+    not_negative: list[Dim]
+    same: dict[Dim, Dim]
+
+
 class SymbolTable:
     """Translates the sizes of one FX graph.
 
@@ -47,7 +55,7 @@ class SymbolTable:
         self._symbols: dict[sympy.Symbol, Dim] = {}
         self._divisors: dict[sympy.Symbol, int] = {}
         self._derived: dict[sympy.Basic, Dim] = {}
-        self._facts: list[Dim] | None = None
+        self._facts: _Facts | None = None
         for fact in shape_env.divisible if shape_env is not None else ():
             base, modulus = cast(tuple[Any, Any], fact.args)[:2]
             if base.is_Symbol and modulus.is_Integer:
@@ -60,7 +68,8 @@ class SymbolTable:
         expression = value.node.expr
         if self.shape_env is not None:
             expression = self.shape_env.replace(expression)
-        return self.translate(expression)
+        found = self.translate(expression)
+        return found if found.constant is not None else self._guards().same.get(found, found)
 
     def shape(self, values: Sequence[SizeLike]) -> tuple[Dim, ...]:
         return tuple(self.size(value) for value in values)
@@ -69,25 +78,66 @@ class SymbolTable:
         """Proven `left <= right`, by the dims' ranges or by what the shape environment has seen guarded."""
         if known_less_equal(left, right):
             return True
-        return any(known_less_equal(left + fact, right) for fact in self._guarded())
+        return any(known_less_equal(left + fact, right) for fact in self._guards().not_negative)
 
-    def _guarded(self) -> list[Dim]:
-        """What guards say is not negative: `s <= t` as t - s."""
+    def decide_less_equal(self, left: Dim, right: Dim) -> bool:
+        """Whether `left <= right`; where that is open, what holds for the traced sizes, and a guard that it goes on to.
+
+        UnsupportedOpError where guards can no longer be made, as in a backward graph.
+        """
+        if self.known_less_equal(left, right):
+            return True
+        if self.known_less_equal(right + 1, left):
+            return False
+        env = self._open_env(f"whether {left} <= {right}")
+        holds = bool(self._symint(left, env) <= self._symint(right, env))
+        self._guards().not_negative.append(right - left if holds else left - right - 1)
+        return holds
+
+    def fixed(self, value: int | Dim) -> int:
+        """The plain integer, and a guard that a symbolic one keeps the value it was traced with."""
+        if isinstance(value, int) or value.constant is not None:
+            return value if isinstance(value, int) else cast(int, value.constant)
+        env = self._open_env(f"the value of {value}")
+        return int(self._symint(value, env))
+
+    def _open_env(self, question: str) -> ShapeEnv:
+        if self.shape_env is None or self.shape_env.frozen:
+            raise UnsupportedOpError(f"{question} is not known, and can't be guarded any more")
+        return self.shape_env
+
+    def _symint(self, value: Dim, env: ShapeEnv) -> Any:
+        """The torch integer that a Dim stands for."""
+        scope: dict[str, Any] = {"min": torch.sym_min, "max": torch.sym_max, "__builtins__": {}}
+        for symbol, known in self._symbols.items():
+            number = env.create_symintnode(symbol, hint=int(env.backed_var_to_val[symbol]))
+            scope[_only_name(known)] = number // self._divisors.get(symbol, 1)
+        return eval(str(value), scope)
+
+    def _guards(self) -> _Facts:
+        """What the guards of the graph say, read once."""
         if self._facts is None:
-            self._facts = []
+            self._facts = _Facts([], {})
             for guard in self.shape_env.guards if self.shape_env is not None else ():
                 parts = guard.expr.args if isinstance(guard.expr, sympy.And) else (guard.expr,)
                 for part in parts:
-                    if isinstance(part, (sympy.Le, sympy.Lt, sympy.Ge, sympy.Gt)):
-                        self._note_fact(cast(Any, part))
+                    self._note_fact(cast(Any, part), self._facts)
         return self._facts
 
-    def _note_fact(self, relation: Any) -> None:
+    def _note_fact(self, relation: Any, facts: _Facts) -> None:
+        if not isinstance(relation, (sympy.Le, sympy.Lt, sympy.Ge, sympy.Gt, sympy.Eq)):
+            return
         try:
-            difference = self.translate(relation.gts) - self.translate(relation.lts)
+            left, right = map(self.translate, relation.args)
         except UnsupportedOpError:
             return
-        cast("list[Dim]", self._facts).append(difference - int(isinstance(relation, (sympy.Lt, sympy.Gt))))
+        if isinstance(relation, sympy.Eq):
+            short, long = sorted((left, right), key=lambda side: (len(str(side)), str(side)))
+            if long.constant is None:
+                facts.same[long] = short
+            return
+        more, less = (left, right) if isinstance(relation, (sympy.Ge, sympy.Gt)) else (right, left)
+        facts.not_negative.append(more - less - int(isinstance(relation, (sympy.Lt, sympy.Gt))))
 
     def translate(self, expression: sympy.Basic) -> Dim:
         """A sympy expression over integers as a Dim."""
@@ -127,7 +177,8 @@ class SymbolTable:
                 for axis, size in enumerate(value.shape):
                     self._bind(found, size, number, axis)
         known = {
-            self._name(s): replace(b, name=self._name(s), divisor=self._divisors.get(s, 1)) for s, b in found.items()
+            self._name(s): replace(b, name=self._name(s), divisor=self._divisors.get(s, 1))
+            for s, b in found.items()
         }
         for expression, value in self._derived.items():
             uses = tuple(found[s] for s in sorted(cast(Any, expression).free_symbols, key=str) if s in found)
@@ -167,9 +218,12 @@ class SymbolTable:
     ) -> None:
         if isinstance(size, int) or self.shape_env is None:
             return
-        symbol = self.shape_env.replace(size.node.expr)
-        if isinstance(symbol, sympy.Symbol) and symbol not in found:
-            found[symbol] = SymbolBinding(str(symbol), number, axis)
+        for symbol in (
+            self.shape_env.replace(size.node.expr),
+            size.node._expr,
+        ):  # a guard may have replaced it since
+            if isinstance(symbol, sympy.Symbol) and symbol not in found:
+                found[symbol] = SymbolBinding(str(symbol), number, axis)
 
     def _name(self, symbol: sympy.Symbol) -> str:
         divisor = self._divisors.get(symbol, 1)

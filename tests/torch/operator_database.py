@@ -87,7 +87,11 @@ def dtype_for(entry: Any) -> torch.dtype | None:
 
 
 def run_entry(
-    entry: Any, backend: Any, dtypes: Iterable[torch.dtype] | None = None, samples: int = 4, dynamic: bool = False
+    entry: Any,
+    backend: Any,
+    dtypes: Iterable[torch.dtype] | None = None,
+    samples: int = 4,
+    dynamic: bool = False,
 ) -> Result:
     """Compile and compare up to `samples` samples in each dtype; None is the first of PREFERRED that the entry has."""
     result = Result(name_of(entry))
@@ -206,9 +210,13 @@ def summary(results: Sequence[Result]) -> str:
 
 
 def main(given: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("names", nargs="*", help="entries to run (default: all sensible ones)")
-    parser.add_argument("--dtypes", nargs="+", choices=list(DTYPES), help="default: the first that an entry has")
+    parser.add_argument(
+        "--dtypes", nargs="+", choices=list(DTYPES), help="default: the first that an entry has"
+    )
     parser.add_argument("--samples", type=int, default=4, help="samples of each dtype (default 4)")
     parser.add_argument("--target", default="cpu", help="cpu (default) or reference")
     parser.add_argument("--dynamic", action="store_true", help="compile with symbolic sizes")
@@ -225,11 +233,19 @@ def main(given: Sequence[str] | None = None) -> int:
         if not results[-1].whole:
             print(results[-1], flush=True)
         if sys.stderr.isatty():
-            print(f"\r{number + 1}/{len(entries)} {results[-1].name:40.40}", end="", file=sys.stderr, flush=True)
+            print(
+                f"\r{number + 1}/{len(entries)} {results[-1].name:40.40}", end="", file=sys.stderr, flush=True
+            )
     print(summary(results))
     if options.json:
         rows = [
-            {"name": r.name, "passed": r.passed, "fallbacks": dict(r.fallbacks), "error": r.error, "wrong": r.wrong}
+            {
+                "name": r.name,
+                "passed": r.passed,
+                "fallbacks": dict(r.fallbacks),
+                "error": r.error,
+                "wrong": r.wrong,
+            }
             for r in results
         ]
         with open(options.json, "w", encoding="utf-8") as file:

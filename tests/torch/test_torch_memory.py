@@ -1,0 +1,191 @@
+"""Memory: strides of results, arguments that are no row-major tensors, aliases, and writes in place."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch_harness import Imports, assert_same, check, compiled
+
+from luminal.dialects.graph_op import GraphOp
+from luminal.dialects.hlo import HloOp
+from luminal.torch import report
+
+
+def test_results_have_eager_strides() -> None:
+    check(
+        lambda x: (
+            x.permute(2, 0, 1) + 1,
+            (x + 1).permute(0, 2, 1),
+            x.sum(-1).expand(4, 2, 3),
+            (x * 2)[:, ::2],
+        ),
+        torch.randn(2, 3, 4),
+    )
+
+
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+def test_arguments_of_any_strides(dynamic: bool) -> None:
+    x, y, z = torch.randn(4, 3).t(), torch.randn(3, 8)[:, ::2], torch.randn(3, 1).expand(3, 4)
+    before = report.copied_bytes()
+    check(lambda x, y, z: x * y + z, x, y, z, dynamic=dynamic)
+    assert report.copied_bytes() - before == 3 * 4 * 4  # y alone; a transposed and an expanded one are free
+
+
+def test_channels_last_is_passed_without_a_copy() -> None:
+    x = torch.randn(2, 8, 5, 6).to(memory_format=torch.channels_last)
+    before = report.copied_bytes()
+    check(lambda x: torch.relu(x) + 1, x)
+    assert report.copied_bytes() == before
+
+
+def test_results_that_are_views_of_arguments() -> None:
+    x = torch.randn(3, 4)
+    run = compiled(lambda x: (x.t(), x[1:], x, x.unsqueeze(0) + 1))
+    found = run(x)
+    assert_same(found, (x.t(), x[1:], x, x.unsqueeze(0) + 1))
+    assert found[0].data_ptr() == x.data_ptr()
+    assert found[1]._base is x or found[1].untyped_storage().data_ptr() == x.untyped_storage().data_ptr()
+
+
+def test_large_results_stay_valid_after_later_calls() -> None:
+    run = compiled(lambda x: x * 2)
+    x = torch.randn(1024, 1024)
+    first = run(x)
+    second = run(x + 1)
+    assert_same(first, x * 2)
+    assert_same(second, (x + 1) * 2)
+    assert first.data_ptr() != second.data_ptr()
+
+
+def test_two_results_of_one_value() -> None:
+    check(lambda x: (y := x + 1, y, y.view(-1)), torch.randn(3, 4))
+
+
+# ---- mutation --------------------------------------------------------------------------------------------------
+
+
+def _index_copy(cache: torch.Tensor, k: torch.Tensor, place: torch.Tensor) -> torch.Tensor:
+    cache.index_copy_(2, place, k)
+    return (cache * 2).sum(-1)
+
+
+def _index_put(cache: torch.Tensor, k: torch.Tensor, place: torch.Tensor) -> torch.Tensor:
+    cache[:, :, place] = k
+    return cache @ k.transpose(-1, -2)
+
+
+def _nested_slices(cache: torch.Tensor, k: torch.Tensor, place: torch.Tensor) -> torch.Tensor:
+    cache[1, :, 3:4] = k[0]
+    return cache.sum() + place
+
+
+def _nested_index(cache: torch.Tensor, k: torch.Tensor, place: torch.Tensor) -> torch.Tensor:
+    cache[1][:, place] = k[0]
+    return cache.sum()
+
+
+def _strided_slice(cache: torch.Tensor, k: torch.Tensor, place: torch.Tensor) -> torch.Tensor:
+    cache[:, 1::2, -1:] = k[:, :2]
+    return cache + place
+
+
+def _accumulate(cache: torch.Tensor, k: torch.Tensor, place: torch.Tensor) -> torch.Tensor:
+    cache[0].index_put_((torch.tensor([1, 1]), place), k[0, :2, 0], accumulate=True)
+    return cache.sum()
+
+
+UPDATES = [_index_copy, _index_put, _nested_slices, _nested_index, _strided_slice, _accumulate]
+
+
+@pytest.mark.parametrize("update", UPDATES, ids=lambda f: f.__name__.strip("_"))
+def test_a_write_into_a_cache_writes_the_update_only(update: object) -> None:
+    cache, k, place = torch.zeros(2, 4, 16, 8), torch.randn(2, 4, 1, 8), torch.tensor([5])
+    before = report.copied_bytes()
+    with Imports() as imports:
+        check(update, cache, k, place, calls=2)  # type: ignore[arg-type]
+    assert report.copied_bytes() == before
+    (graph,) = imports.graphs
+    assert len(graph.updates) == 1
+    ((output, given),) = graph.updates
+    function = next(iter(graph.module.ops))
+    assert isinstance(function, GraphOp)
+    written = function.outputs[output].owner
+    assert isinstance(written, HloOp) and written.name == "hlo.index_put"
+    assert written.operands[0] is function.block.args[given]
+
+
+def test_a_whole_tensor_is_overwritten() -> None:
+    def function(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        x.copy_(x * 2 + y)
+        return y + x[:1]
+
+    check(function, torch.randn(3, 4), torch.randn(3, 4), calls=3)
+
+
+def test_an_updated_argument_that_is_not_row_major() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        x.add_(1)
+        return x * 2
+
+    base, other = torch.arange(24.0).view(3, 8), torch.arange(24.0).view(3, 8)
+    run = compiled(function)
+    assert_same(run(base[:, ::2]), function(other[:, ::2]))
+    assert_same(base, other)
+
+
+def test_an_updated_transposed_argument() -> None:
+    base, other = torch.arange(12.0).view(3, 4), torch.arange(12.0).view(3, 4)
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        x[1:3].mul_(2)
+        return x.sum()
+
+    before = report.copied_bytes()
+    assert_same(compiled(function)(base.t()), function(other.t()))
+    assert_same(base, other)
+    assert report.copied_bytes() == before
+
+
+def test_two_arguments_that_exchange_values() -> None:
+    def function(x: torch.Tensor, y: torch.Tensor) -> None:
+        old = x.clone()
+        x.copy_(y)
+        y.copy_(old)
+
+    check(function, torch.randn(5), torch.randn(5))
+
+
+def test_batch_norm_statistics() -> None:
+    check(lambda m, x: m(x), torch.nn.BatchNorm2d(3), torch.randn(2, 3, 4, 4), calls=2)
+
+
+def test_dynamic_sizes_with_an_update() -> None:
+    def function(x: torch.Tensor, n: int) -> torch.Tensor:
+        x[:, :n] += 1
+        return x * n
+
+    check(function, torch.randn(3, 10), 4, dynamic=True)
+
+
+def test_arguments_that_overlap_after_a_call_where_they_did_not() -> None:
+    def function(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        x.mul_(2)
+        return x + y
+
+    run = compiled(function)
+    run(torch.randn(4), torch.randn(4))
+    base, other = torch.arange(8.0), torch.arange(8.0)
+    assert_same(run(base[0:4], base[2:6]), function(other[0:4], other[2:6]))
+    assert_same(base, other)
+
+
+def test_arguments_side_by_side_in_one_storage_do_not_overlap() -> None:
+    def function(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        x.mul_(2)
+        return x + y
+
+    run = compiled(function)
+    run(torch.randn(4), torch.randn(4))
+    base, other = torch.arange(8.0), torch.arange(8.0)
+    assert_same(run(base[0:4], base[4:8]), function(other[0:4], other[4:8]))
+    assert_same(base, other)
