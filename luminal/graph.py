@@ -27,6 +27,7 @@ from luminal.dialects.tensor_type import tensor_type
 from luminal.dim import Dim, DimLike, Symbol, as_dim, collect_symbols, dim, known_less_equal, parse_dim
 from luminal.dtype import DType, DTypeLike, dtype_of, f32, f64, i64
 from luminal.errors import (
+    AxisError,
     DimRangeError,
     GraphError,
     LuminalError,
@@ -164,7 +165,7 @@ class Graph:
         sizes = self._shape(shape, "iota")
         rank = len(sizes)
         if not -rank <= plain_int(dim, "dim") < rank:
-            raise ShapeError(f"iota: dim {dim} is not in [{-rank}, {rank - 1}]")
+            raise AxisError(f"iota: dim {dim} is not in [{-rank}, {rank - 1}]")
         return self.emit("iota", (), {"shape": sizes, "axis": dim % rank, "dtype": i64})[0].cast(dtype)
 
     def arange(
@@ -234,18 +235,20 @@ class Graph:
 
     def _shape(self, shape: object, what: str) -> tuple[Dim, ...]:
         given: Any = shape if isinstance(shape, (tuple, list)) else (shape,)
-        sizes = tuple(self._size(size, what) for size in given)
+        known = dict(self._symbols)
+        sizes: list[Dim] = []
+        for one in given:
+            sizes.append(self._size(one, known, what))
+            known |= {symbol.name: symbol for symbol in sizes[-1].symbols()}
+        self._note_symbols(sizes)
         for size in sizes:
             self.require(as_dim(0), size, ShapeError, f"{what}: the size {size} is negative")
-        self._note_symbols(sizes)
-        return sizes
+        return tuple(sizes)
 
-    def _size(self, size: object, what: str) -> Dim:
+    def _size(self, size: object, known: Mapping[str, Symbol], what: str) -> Dim:
         if not isinstance(size, str):
             return size_of(size, f"a size of {what}")
-        if size.isidentifier() and size not in self._symbols:
-            return dim(size)
-        return parse_dim(size, self._symbols)
+        return dim(size) if size.isidentifier() and size not in known else parse_dim(size, known)
 
     def _note_symbols(self, sizes: Iterable[Dim]) -> None:
         for name, symbol in collect_symbols(sizes).items():

@@ -99,7 +99,7 @@ class ReductionMethods(TensorBase):
         return self._arg("argmin", dim, keepdim)
 
     def any(self, dim: Axes = None, keepdim: bool = False) -> Tensor:
-        """Whether one is not 0; bool, but u8 for u8."""
+        """Whether one is not 0; bool, but u8 for u8. `dim` () means no axes, as in PyTorch."""
         return self._any_or_all("any", dim, keepdim)
 
     def all(self, dim: Axes = None, keepdim: bool = False) -> Tensor:
@@ -241,7 +241,9 @@ class ReductionMethods(TensorBase):
 
     def _any_or_all(self, name: str, dim: Axes, keepdim: bool) -> Tensor:
         self._check_computed(name)
-        found = self._emit(name, self._as(bool_), axes=self._axes(dim, name), keepdim=bool(keepdim))
+        found = self._as(bool_)
+        if dim is None or isinstance(dim, int) or len(dim):  # unlike in sum, () means no axis
+            found = self._emit(name, found, axes=self._axes(dim, name), keepdim=bool(keepdim))
         return found._as(u8) if self.dtype == u8 else found
 
     def _scan(self, name: str, dim: int, dtype: DTypeLike | None) -> Tensor:

@@ -150,9 +150,8 @@ class ViewMethods(TensorBase):
         """`torch.nn.functional.pad`: (low, high) of the last axis, of the one before it ...; negative ones crop."""
         amounts = [size_of(amount, "a pad amount") for amount in pad]
         if len(amounts) % 2 or len(amounts) > 2 * self.ndim:
-            raise self._fail(
-                "pad", f"{shape_text(amounts)} is no list of (low, high) for at most {self.ndim} axes"
-            )
+            problem = f"{shape_text(amounts)} is no list of (low, high) for at most {self.ndim} axes"
+            raise self._fail("pad", problem, OptionError)
         if mode not in ("constant", "reflect", "replicate", "circular"):
             expected = "constant, reflect, replicate or circular"
             raise self._fail("pad", f"mode is {mode!r}, expected {expected}", OptionError)
