@@ -17,7 +17,7 @@ from luminal.passes.region_former import Instance
 from luminal.passes.value_graph import REDUCTIONS, SPLATS, VIEWS, Value
 
 _WEIGHTS: Mapping[str, int] = {
-    "cast": 0, "add": 1, "mul": 1, "select": 1, "less_than": 1, "bits": 1, "max": 1, "min": 1, "pad": 1, "gather": 2,
+    "cast": 0, "add": 1, "mul": 1, "select": 1, "less_than": 1, "bits": 1, "max": 1, "min": 1, "pad": 1, "gather": 4,
     "recip": 4, "mod": 4, "sqrt": 4, "log2": 8, "exp2": 8, "sin": 8, "sum_reduce": 1000, "max_reduce": 1000,
 }  # fmt: skip
 _COSTLY = 4
@@ -94,7 +94,9 @@ class _First:
             end = end.users[0]
         readers = [end]
         for reader in readers:
-            readers += [user for user in reader.users if user.op in VIEWS or user.op in ("cast", "mul", "sum_reduce")]
+            readers += [
+                user for user in reader.users if user.op in VIEWS or user.op in ("cast", "mul", "sum_reduce")
+            ]
             if reader.number in self.contractions or len(readers) > _LONGEST:
                 return root if _is_batched(reader) else end
         return root
@@ -243,6 +245,7 @@ def neighbours(partition: Partition, cuts: Cuts) -> Iterator[tuple[str, Cuts]]:
     """All cuts that one move makes of some, each with what it does; cuts that change nothing are left out."""
     roots = partition.roots(cuts)
     readers = partition.readers(roots)
+    owners = partition.owners(cuts, readers)
     values = partition.graph.values
     classes: dict[object, list[tuple[Group, Instance]]] = {}
     for group, instance in instances(partition, cuts):
@@ -260,14 +263,19 @@ def neighbours(partition: Partition, cuts: Cuts) -> Iterator[tuple[str, Cuts]]:
                 if kept == same:
                     yield f"inline {value!r}", Cuts(cuts.kept - same, cuts.merged - same, cuts.joined)
                     yield from _slides(value, same, cuts, values)
-                    if all(len(owners := {home.get(r, r) for r in readers[n]}) == 1 and min(owners) >= 0 for n in same):
+                    if all(
+                        len(owners := {home.get(r, r) for r in readers[n]}) == 1 and min(owners) >= 0
+                        for n in same
+                    ):
                         yield f"merge {value!r}", Cuts(cuts.kept, cuts.merged | same, cuts.joined)
             elif value.number in first.computed and value.op not in SPLATS and value.op not in VIEWS:
                 yield f"keep {value!r}", Cuts(cuts.kept | same, cuts.merged, cuts.joined)
     yield from _joins(classes, cuts)
 
 
-def _slides(value: Value, same: frozenset[int], cuts: Cuts, values: list[Value]) -> Iterator[tuple[str, Cuts]]:
+def _slides(
+    value: Value, same: frozenset[int], cuts: Cuts, values: list[Value]
+) -> Iterator[tuple[str, Cuts]]:
     """Keep a value as a view of it is, or as what it is a view of: another layout of the same elements."""
     targets: list[tuple[str, frozenset[int]]] = []
     if all(len(values[n].users) == 1 and values[n].users[0].op in _RESHAPES for n in same):

@@ -107,7 +107,9 @@ class Partition:
 
     def _required(self) -> frozenset[int]:
         """What every choice of cuts keeps: outputs, scans, and what opaque operations read or overwrite."""
-        found = {value.number for value in self.graph.outputs if not value.is_stored and value.op not in SPLATS}
+        found = {
+            value.number for value in self.graph.outputs if not value.is_stored and value.op not in SPLATS
+        }
         for value in self.graph.values:
             if value.op == "scan":
                 found.add(value.number)
@@ -149,15 +151,20 @@ class Partition:
             found.get(value.number, set()).add(CALLER)
         return found
 
+    def owners(self, cuts: Cuts, readers: dict[int, set[int]]) -> dict[int, int]:
+        """Merged value -> the root of the region that holds it, which all its readers belong to."""
+        owner: dict[int, int] = {}
+        for number in sorted(cuts.merged & readers.keys() - self.required, reverse=True):
+            regions = {owner.get(reader, reader) for reader in readers[number]}
+            if len(regions) == 1 and min(regions) >= 0:
+                owner[number] = regions.pop()
+        return owner
+
     def groups(self, cuts: Cuts) -> list[Group]:
         """The regions of roots, in the order of the values that they store last."""
         roots = self.roots(cuts)
         readers = self.readers(roots)
-        owner: dict[int, int] = {}
-        for number in sorted(cuts.merged & roots - self.required, reverse=True):
-            owners = {owner.get(reader, reader) for reader in readers[number]}
-            if len(owners) == 1 and min(owners) >= 0:
-                owner[number] = owners.pop()
+        owner = self.owners(cuts, readers)
         joined: dict[int, tuple[int, ...]] = {}
         for group in sorted(cuts.joined):
             members = tuple(n for n in sorted(group) if n in roots and n not in owner and n not in joined)
@@ -176,7 +183,9 @@ class Partition:
         numbers = [*self.stored, *(number for group in groups for number in group.roots)]
         return {number: self.strides(self.graph.values[number]) for number in sorted(numbers)}
 
-    def _may_join(self, members: tuple[int, ...], readers: dict[int, set[int]], owner: dict[int, int]) -> bool:
+    def _may_join(
+        self, members: tuple[int, ...], readers: dict[int, set[int]], owner: dict[int, int]
+    ) -> bool:
         """Whether no value of a region between two members would have to be known before and after it."""
         if any(self.graph.values[number].op == "scan" for number in members):
             return False

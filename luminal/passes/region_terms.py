@@ -98,7 +98,9 @@ class RegionWalk:
                 pass
             else:
                 noted = list(dict.fromkeys(self.noted))
-                return RawRegion(self.table, self.extents, list(self.arguments), outputs, noted, self.reductions)
+                return RawRegion(
+                    self.table, self.extents, list(self.arguments), outputs, noted, self.reductions
+                )
 
     def _begin(self) -> None:
         self.memo: dict[tuple[int, int], Term] = {}
@@ -400,7 +402,9 @@ def _flip(walk: RegionWalk, value: Value, point: Point) -> Request:
 
 def _window(walk: RegionWalk, value: Value, point: Point) -> Request:
     axis, indices = value.integer("axis"), list(point.indices[:-1])
-    indices[axis] = walk.algebra.plus(walk.algebra.scaled(indices[axis], value.integer("step")), point.indices[-1])
+    indices[axis] = walk.algebra.plus(
+        walk.algebra.scaled(indices[axis], value.integer("step")), point.indices[-1]
+    )
     return (yield value.operands[0], walk.at(value.operands[0], indices, point.guard))
 
 
@@ -417,7 +421,9 @@ def _pad(walk: RegionWalk, value: Value, point: Point) -> Request:
         for held in (algebra.compare(moved, limit, "lt"), algebra.compare(start, index, "le")):
             guard = guard if held is algebra.true else algebra.both(guard, held)
         indices.append(moved)
-    if guard is algebra.false or any(check is (algebra.false if inside else algebra.true) for check, inside in checks):
+    if guard is algebra.false or any(
+        check is (algebra.false if inside else algebra.true) for check, inside in checks
+    ):
         return outside
     term = yield source, walk.at(source, indices, guard)
     for check, inside in checks:

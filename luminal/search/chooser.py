@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -72,7 +72,7 @@ class ModelChooser:
     def choose(self, region: Region, key: str, hint: Mapping[str, int]) -> Choice:
         """The first legal candidate in the roofline's order."""
         del key
-        for candidate in _legal(region, self.machine, hint):
+        for candidate in legal_candidates(region, self.machine, hint):
             return _choice(candidate)
         raise ScheduleError("the region has no legal schedule")
 
@@ -107,7 +107,7 @@ class TimedChooser:
         outputs = [np.zeros(o.elements.evaluate(dims), o.dtype.numpy) for o in region.outputs]
         samples = [sample_output(region, n, arguments, dims) for n in range(len(region.outputs))]
         runs: list[tuple[Candidate, Runnable]] = []
-        for candidate in _legal(region, self.machine, hint):
+        for candidate in legal_candidates(region, self.machine, hint):
             if len(runs) >= self.budget.candidates or (runs and time.perf_counter() - started > self.budget.seconds):
                 break
             if runs and candidate.form == "scalar":
@@ -147,31 +147,21 @@ class TimedChooser:
         return [statistics.median(times) for times in samples]
 
 
-def _legal(region: Region, machine: Machine, hint: Mapping[str, int]) -> list[Candidate]:
-    """Candidates in the roofline's order, those that cannot be placed left out lazily."""
-    found = Generator(region, machine, Shapes(region, hint)).candidates()
-    return _Lazy(region, found)
-
-
-class _Lazy(list[Candidate]):
-    """Iterates over the candidates that the placement pass accepts."""
-
-    def __init__(self, region: Region, candidates: Sequence[Candidate]) -> None:
-        super().__init__(candidates)
-        self.region = region
-
-    def __iter__(self):  # type: ignore[no-untyped-def]
-        seen: set[str] = set()
-        for candidate in list.__iter__(self):
-            text = str(candidate.schedule)
-            if text in seen:
-                continue
-            seen.add(text)
-            try:
-                place(self.region, candidate.schedule, "probe")
-            except ScheduleError:
-                continue
-            yield candidate
+def legal_candidates(
+    region: Region, machine: Machine, hint: Mapping[str, int], coarse: bool = False
+) -> Iterator[Candidate]:
+    """The candidates that the placement pass accepts, each once, in the roofline's order."""
+    seen: set[str] = set()
+    for candidate in Generator(region, machine, Shapes(region, hint), coarse).candidates():
+        text = str(candidate.schedule)
+        if text in seen:
+            continue
+        seen.add(text)
+        try:
+            place(region, candidate.schedule, "probe")
+        except ScheduleError:
+            continue
+        yield candidate
 
 
 def _choice(candidate: Candidate) -> Choice:

@@ -13,7 +13,14 @@ from dataclasses import dataclass
 from luminal.dialects.kernel.schedule import Buffer, Factor, Schedule, Stage, Target
 from luminal.dialects.kernel.terms import Region, Term
 from luminal.search.machine import Machine
-from luminal.search.roofline import STRIDED_SECONDS, Estimate, contraction_seconds, row_seconds
+from luminal.search.roofline import (
+    STRIDED_SECONDS,
+    Estimate,
+    contraction_seconds,
+    row_seconds,
+    traffic_seconds,
+    with_traffic,
+)
 from luminal.search.shapes import (
     Contraction,
     Shapes,
@@ -23,6 +30,11 @@ from luminal.search.shapes import (
     reduced_indices,
     scanned_indices,
 )
+
+
+# Vectors of lanes, rows of a register tile, tiles of a block; whether rows are packed; whether columns stand outside.
+TILES = ((4, 3, 2, 1), (12, 8, 6, 4, 2, 1), (1, 4, 16), (False, True), (False, True))
+COARSE_TILES = ((4, 2, 1), (8, 4, 1), (4, 1), (False, True), (False,))
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +73,14 @@ class StageView:
 
 
 class Generator:
-    """Enumerates schedules of one region for one machine and representative sizes."""
+    """Enumerates schedules of one region for one machine and representative sizes.
 
-    def __init__(self, region: Region, machine: Machine, shapes: Shapes) -> None:
+    `coarse` leaves most tile sizes out: enough to tell what a region costs, not which schedule is best.
+    """
+
+    def __init__(self, region: Region, machine: Machine, shapes: Shapes, coarse: bool = False) -> None:
+        self.tiles = COARSE_TILES if coarse else TILES
+        self.blocks = (64,) if coarse else (64, 32, 16, 128)
         self.region = region
         self.machine = machine
         self.shapes = shapes
@@ -110,12 +127,13 @@ class Generator:
         free = sorted(outputs[0].indices, key=lambda index: (-strides[index], index))
         view = StageView(roots, free, strides, frozenset(), None, frozenset(), "")
         found: list[Candidate] = []
+        traffic = traffic_seconds(self.shapes, self.machine)
         for nest in self._nests(view):
             for nontemporal in self._store_choices():
                 targets = tuple(Target(output=n, nontemporal=nontemporal) for n in range(len(outputs)))
                 factors, grid = self._parallel(nest.factors, view)
                 root = Stage(targets, factors)
-                estimate = Estimate(nest.estimate.core_seconds, grid)
+                estimate = Estimate(with_traffic(nest.estimate.core_seconds, traffic), grid)
                 found.append(Candidate(Schedule((root,), nest.kept), estimate, nest.form))
         return found
 
@@ -243,17 +261,20 @@ class Generator:
                 continue
             lane = min(columns, key=lambda index: (view.strides.get(index, 1 << 60), index))
             row = max(contraction.rows, key=lambda index: self.shapes.sizes[index])
-            for vectors, tile in itertools.product((4, 3, 2, 1), (12, 8, 6, 4, 2, 1)):
+            stops = view.stops | {contraction.reduction}
+            extra = row_seconds(self.shapes, view.roots, stops, self.machine, lane, 1.0)
+            for vectors, tile in itertools.product(*self.tiles[:2]):
                 if tile * vectors + vectors + 1 > self.machine.registers:
                     continue
                 if vectors > 1 and not self._fits(lane, vectors * lanes) and self.shapes.sizes[lane] < vectors * lanes:
                     continue
-                for block, pack_rows, swap in itertools.product((1, 4, 8, 16), (False, True), (False, True)):
+                for block, pack_rows, swap in itertools.product(*self.tiles[2:]):
                     if block > 1 and block * tile > 2 * self.shapes.sizes[row]:
                         continue
                     nest = self._contraction(view, contraction, lane, row, vectors, tile, block, pack_rows, swap)
                     if nest is not None:
-                        yield nest
+                        estimate = Estimate(nest.estimate.core_seconds + extra, 1)
+                        yield Nest(nest.factors, nest.kept, estimate, nest.form)
 
     def _contraction(
         self,
@@ -313,8 +334,7 @@ class Generator:
         estimate = contraction_seconds(
             self.shapes, contraction, self.machine, lane, row, vectors, tile, packs, bool(pack_rows)
         )
-        extra = row_seconds(self.shapes, view.roots, view.stops | {contraction.reduction}, self.machine, lane, 1.0)
-        return Nest(factors, tuple(kept), Estimate(estimate + extra, 1), "contraction")
+        return Nest(factors, tuple(kept), Estimate(estimate, 1), "contraction")
 
     def _panel(
         self,
@@ -375,8 +395,9 @@ class Generator:
                 batch = [i for i in batch if i in contraction.left.free and i in contraction.right.free]
         row = max((i for i in common if i not in batch), key=lambda i: self.shapes.sizes[i], default=None)
         found: list[Candidate] = []
-        for block in (64, 32, 16, 128) if row is not None else (0,):
-            if row is not None and block > 2 * self.shapes.sizes[row]:
+        smallest = min(self.blocks)
+        for block in self.blocks if row is not None else (0,):
+            if row is not None and block > max(smallest, 2 * self.shapes.sizes[row]):
                 continue
             found += self._merged_at(output.term, free, strides, batch, row, block, stops)
         return found
@@ -408,30 +429,31 @@ class Generator:
                 stages.append(options)
             outer = [i for i in free if i not in bound]
             final = StageView((root,), outer, strides, bound, at, stops - {root}, "")
-            finals = self._block_row(self._nests(final), row, block)[:6]
+            finals = self._block_row(self._nests(final), row, block)[:4]
         finally:
             self.shapes.sizes.update(saved)
         repeats = self.shapes.volume(set(batch))
         if row is not None:
             repeats *= -(-self.shapes.sizes[row] // block)
         found: list[Candidate] = []
-        for nest, *choice in itertools.product(finals, *(options[:4] for options in stages)):
+        for nest, *choice in itertools.product(finals, *(options[: 3 if len(stages) < 3 else 2 if len(stages) < 5 else 1] for options in stages)):
             core = nest.estimate.core_seconds + sum(option[0].estimate.core_seconds for option in choice)
-            core += self._crossing(root, nest, choice) * block
+            core += self._crossing(root, nest, choice) / repeats
             factors, grid = self._parallel((*shared, *nest.factors), StageView((root,), [*batch, *([row] if row else [])], strides, frozenset(), None, stops, ""))
             kept = tuple(stage for option in choice for stage in (*option[0].kept, option[1])) + nest.kept
             schedule = Schedule((Stage((Target(output=0),), factors),), kept)
-            found.append(Candidate(schedule, Estimate(core * repeats, grid), "merged"))
+            seconds = with_traffic(core * repeats, traffic_seconds(self.shapes, self.machine))
+            found.append(Candidate(schedule, Estimate(seconds, grid), "merged"))
         return found
 
     def _crossing(self, root: Term, final: Nest, choice: list[tuple[Nest, Stage]]) -> float:
-        """Seconds for each row of reading buffers along another index than they were written along."""
+        """Seconds of reading buffers along another index than they were written along, in the whole region."""
         lanes = {term: _lane(nest) for term, (nest, _) in zip(self.region.inner, choice, strict=True)}
         total = 0.0
         for consumer, lane in [*lanes.items(), (root, _lane(final))]:
             for term in below((consumer,), frozenset(self.region.inner)):
                 if term in lanes and term is not consumer and lane in term.free and lanes[term] != lane:
-                    total += STRIDED_SECONDS * self.shapes.volume(set(term.free)) / max(self.shapes.sizes.values())
+                    total += STRIDED_SECONDS * self.shapes.volume(set(term.free))
         return total
 
     def _stage_options(

@@ -26,24 +26,34 @@ class Estimate:
         return self.core_seconds * waves / self.grid
 
 
+def traffic_seconds(shapes: Shapes, machine: Machine) -> float:
+    """Every argument read and every output written once, by one core."""
+    region = shapes.region
+    count = sum(a.elements.evaluate(shapes.values) * a.dtype.size_bytes for a in region.arguments)
+    count += sum(2 * o.elements.evaluate(shapes.values) * o.dtype.size_bytes for o in region.outputs)
+    return count / machine.bandwidth
+
+
+def with_traffic(compute: float, traffic: float) -> float:
+    """Memory is waited for in part while computing."""
+    return max(compute, traffic) + 0.5 * min(compute, traffic)
+
+
 def row_seconds(
     shapes: Shapes, roots: tuple[Term, ...], stops: frozenset[Term], machine: Machine, lane: str, waste: float
 ) -> float:
     """Every term once for each value of its indices, in vectors along `lane`."""
     operations = 0.0
-    traffic = 0.0
     for term in below(roots, stops):
         indices = set(term.free) | (set(term.reduce.indices) if term.op == "reduce" else set[str]())
         volume = shapes.volume(indices)
         vector = machine.lanes if lane in indices else 1
         cost = OPERATION_COST.get(term.op, 1.0)
-        if term.op == "load":
-            traffic += shapes.volume(set(term.free)) * term.dtype.size_bytes
-            if lane in term.free and shapes.stride(term, lane) != 1:
-                cost *= STRIDED_COST
+        if term.op == "load" and lane in term.free and shapes.stride(term, lane) != 1:
+            cost *= STRIDED_COST
         operations += volume * cost / vector
     cycles = machine.flops / (2 * machine.lanes)
-    return max(operations * waste / cycles, traffic / machine.bandwidth)
+    return operations * waste / cycles
 
 
 def contraction_seconds(

@@ -19,6 +19,7 @@ class Shapes:
     sizes: dict[str, int] = field(init=False)
 
     def __post_init__(self) -> None:
+        self._strides: dict[tuple[Term, str], int | None] = {}
         values: dict[str, int] = {}
         for dim in self.region.dims():
             for symbol in dim.symbols():
@@ -34,9 +35,11 @@ class Shapes:
         """The stride of an index in a load, for the representative sizes; None where the address is data."""
         if term.op != "load":
             return None
-        if term.load.dynamic and index in term.operands[0].free:
-            return None
-        return term.load.address.stride(index).evaluate(self.values)
+        key = (term, index)
+        if key not in self._strides:
+            known = not (term.load.dynamic and index in term.operands[0].free)
+            self._strides[key] = term.load.address.stride(index).evaluate(self.values) if known else None
+        return self._strides[key]
 
     def output_strides(self, position: int) -> dict[str, int]:
         output = self.region.outputs[position]
