@@ -98,8 +98,10 @@ class BinaryMethods(UnaryMethods):
             raise self._fail("clamp", "both min and max are None, expected at least one", OptionError)
         self._check_computed("clamp")
         dtype = result_type(self.type, *(self._promotable(bound, "clamp") for bound in bounds))
-        if dtype.is_bool:
-            raise self._fail("clamp", "dtype is bool, expected an integer or a float", DTypeError)
+        if dtype.is_bool and (len(bounds) == 2 or not isinstance(bounds[0], TensorBase)):
+            raise self._fail(
+                "clamp", "dtype is bool, of which only one bound, a tensor, is defined; cast first", DTypeError
+            )
         result = self._as(dtype)
         numbers = {"low": min, "high": max}
         if not any(isinstance(bound, (TensorBase, Dim)) for bound in bounds):

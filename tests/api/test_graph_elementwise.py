@@ -333,6 +333,18 @@ def test_clamp_with_tensors_promotes_all_three(make_runtime: MakeRuntime) -> Non
         check(make_runtime, cases, [x, *bounds])
 
 
+def test_clamp_of_bool_takes_one_tensor(make_runtime: MakeRuntime) -> None:
+    """Invariant: what PyTorch refuses of a bool (numbers, two bounds) is refused, one tensor as bound is not."""
+    x, bound = (random_values(dt.bool_, (4, 5), seed) for seed in (16, 17))
+    cases = [
+        both("clamp(min=bound)", lambda x, bound: x.clamp(min=bound), True),
+        both("clamp(max=bound)", lambda x, bound: x.clamp(max=bound), True),
+        both("clamp(bound, bound)", lambda x, bound: x.clamp(bound, bound), True),
+        both("clamp(min=True)", lambda x, bound: x.clamp(min=True), True),
+    ]
+    assert check(make_runtime, cases, [x, bound]) == 2
+
+
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_dims_as_operands(make_runtime: MakeRuntime, dtype: dt.DType) -> None:
     """A dim is the int that it stands for, on both sides of every operator."""
