@@ -37,6 +37,7 @@ from luminal.runtimes.reference import ReferenceRuntime, graph_of
 from luminal.stats import Stats, record
 
 if TYPE_CHECKING:
+    from luminal.passes.cuts import Cuts, Partition
     from luminal.dialects.kernel.terms import Region
     from luminal.passes.region_graph import RegionGraph
     from luminal.plan.native_kernels import KernelCompiler
@@ -133,9 +134,9 @@ class _Compilation:
             _check_dtypes(lowered)
         if wanted:
             self.levels["primitive"] = str(module)
-        with self.stats.stage("regions"):
-            regions = form_regions(lowered)
         hints = _hints(graph.symbols, dict(self.options.hint))
+        with self.stats.stage("regions"):
+            regions = form_regions(*self._cut(lowered, hints))
         with self.stats.stage("schedule"):
             chooser, compiler = self._chooser(graph)
             choices = _choose(regions, chooser, hints)
@@ -152,6 +153,18 @@ class _Compilation:
         if wanted:
             self._describe(shared, choices, plan)
         return self._executable(plan, kernels, entries)
+
+    def _cut(self, graph: GraphOp, hints: Mapping[str, int]) -> tuple[Partition, Cuts]:
+        """The graph's partition and its cuts: the first ones for interpreters, searched ones for this machine."""
+        from luminal.passes.cut_choices import initial_cuts
+        from luminal.passes.cuts import Partition
+        from luminal.plan.measure import host_machine
+        from luminal.search.cut_search import CutSearch
+
+        partition = Partition.of(graph)
+        if self.target == "kernel":
+            return partition, initial_cuts(partition)
+        return partition, CutSearch(partition, host_machine(thread_count()), hints).run()
 
     def _chooser(self, graph: GraphOp) -> tuple[Chooser, KernelCompiler | None]:
         from luminal.plan.choosers import PlainChooser, timed_chooser

@@ -6,20 +6,33 @@ the layers of a model cost one.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from luminal.dialects.kernel.terms import Region
 from luminal.dim import product
 from luminal.passes.cut_choices import initial_cuts, instances, neighbours
 from luminal.passes.cuts import Cuts, Partition
+from luminal.passes.region_terms import RegionTooLargeError
 from luminal.search.chooser import legal_candidates
 from luminal.search.machine import Machine
 
 LAUNCH_SECONDS = 1.5e-6
-GAIN = 0.99
-"""A move is made where it brings the price below this part of what it was."""
+GAIN = 0.12
+"""A move is made where the regions that it changes cost that much less, as a part of what they did: the model is not
+trusted with smaller differences, and merged regions take longer to compile."""
 MOVES = ("merge",)
 LONGEST_CHAIN = 4
+
+
+@dataclass(frozen=True)
+class Priced:
+    """Cuts with the regions that they make, by key, and the seconds of all of them."""
+
+    cuts: Cuts
+    regions: Counter[str]
+    seconds: float
 
 
 class CutSearch:
@@ -30,47 +43,55 @@ class CutSearch:
         self._prices: dict[str, float] = {}
 
     def run(self, most: int = 64) -> Cuts:
-        """The cuts that no single move improves, or that `most` moves have led to."""
-        cuts = initial_cuts(self.partition)
-        price = self.price(cuts)
+        """The cuts that no chain of moves improves, or that `most` chains have led to."""
+        current = self.price(initial_cuts(self.partition))
         tried: set[str] = set()
         for _ in range(most):
-            better = self._step(cuts, price, tried)
+            better = self._step(current, tried)
             if better is None:
-                return cuts
-            cuts, price = better
-        return cuts
+                break
+            current = better
+        return current.cuts
 
-    def _step(self, cuts: Cuts, price: float, tried: set[str]) -> tuple[Cuts, float] | None:
+    def _step(self, current: Priced, tried: set[str]) -> Priced | None:
         """The first chain of merges that pays, cut off where it is cheapest; what did not pay is not tried again."""
-        for what, changed in neighbours(self.partition, cuts):
+        for what, changed in neighbours(self.partition, current.cuts):
             text = str(changed)
             if not what.startswith(MOVES) or text in tried:
                 continue
             tried.add(text)
-            best = self._chain(cuts, changed, price)
-            if best is not None and best[1] < price * GAIN:
+            best = self._chain(current, changed)
+            if best is not None and self._pays(current, best):
                 return best
         return None
 
-    def _chain(self, cuts: Cuts, first: Cuts, price: float) -> tuple[Cuts, float] | None:
+    def _pays(self, before: Priced, after: Priced) -> bool:
+        changed = sum(count * self._prices[key] for key, count in (before.regions - after.regions).items())
+        return before.seconds - after.seconds > GAIN * changed
+
+    def _chain(self, current: Priced, first: Cuts) -> Priced | None:
         """The cheapest of a merge and of what follows it: merges into the same regions that it makes possible.
 
         The scores, their maximum and the numerator of a softmax pay together, not each alone.
         """
-        best: tuple[Cuts, float] | None = None
+        best: Priced | None = None
         last = first
-        fresh = first.merged - cuts.merged
+        fresh = first.merged - current.cuts.merged
         for _ in range(LONGEST_CHAIN):
-            found = (last, self.price(last, 2 * price))
-            if best is None or found[1] < best[1]:
+            found = self.price(last)
+            if best is None or found.seconds < best.seconds:
                 best = found
-            options = self._following(last, fresh)
-            if not options or self._most_gained(cuts, _merging(last, frozenset().union(*options))) < price * (1 - GAIN):
+            options = [_merging(last, option) for option in self._following(last, fresh)]
+            if not options or not self._may_pay(current, found, options):
                 return best
-            priced = [(self.price(_merging(last, option), 2 * price), _merging(last, option)) for option in options]
-            last = min(priced, key=lambda pair: pair[0])[1]
+            last = min((self.price(option) for option in options), key=lambda priced: priced.seconds).cuts
         return best
+
+    def _may_pay(self, current: Priced, found: Priced, options: list[Cuts]) -> bool:
+        """Whether merging further could save enough: no more than the launches and the traffic of what it merges."""
+        everything = frozenset().union(*(option.merged for option in options))
+        changed = sum(count * self._prices[key] for key, count in (current.regions - found.regions).items())
+        return self._most_gained(current.cuts, _merging(current.cuts, everything)) > GAIN * changed
 
     def _following(self, cuts: Cuts, fresh: frozenset[int]) -> list[frozenset[int]]:
         """Values that could be merged next into the regions that hold `fresh`; alike ones together."""
@@ -96,18 +117,19 @@ class CutSearch:
             seconds += 3 * elements * value.dtype.size_bytes / self.machine.bandwidth + LAUNCH_SECONDS
         return seconds
 
-    def price(self, cuts: Cuts, limit: float = float("inf")) -> float:
-        """Seconds of all regions by the model; a number above `limit` as soon as they exceed it."""
-        total = 0.0
-        for _, instance in instances(self.partition, cuts):
+    def price(self, cuts: Cuts) -> Priced:
+        """Seconds of all regions by the model; infinite where one of them cannot be."""
+        try:
+            made = instances(self.partition, cuts)
+        except RegionTooLargeError:
+            return Priced(cuts, Counter(), float("inf"))
+        regions = Counter(instance.formed.key for _, instance in made)
+        for _, instance in made:
             formed = instance.formed
             if formed.key not in self._prices:
                 sizes = {name: size.evaluate(self.hints) for name, size in formed.symbols.items()}
-                self._prices[formed.key] = self._region_price(formed.region, sizes)
-            total += self._prices[formed.key] + LAUNCH_SECONDS
-            if total > limit:
-                return total
-        return total
+                self._prices[formed.key] = self._region_price(formed.region, sizes) + LAUNCH_SECONDS
+        return Priced(cuts, regions, sum(count * self._prices[key] for key, count in regions.items()))
 
     def _region_price(self, region: Region, sizes: Mapping[str, int]) -> float:
         for candidate in legal_candidates(region, self.machine, sizes, coarse=True):
