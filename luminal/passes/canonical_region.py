@@ -59,7 +59,11 @@ def canonical_region(region: Region) -> Canonical:
         [replace(a, elements=rename.dim(a.elements)) for a in (region.arguments[old] for old in arguments)],
         [rename.output(output, renamed) for output in region.outputs],
         [renamed[term] for term in region.inner if term in renamed],
-        {names[part]: (names[whole], weight) for part, (whole, weight) in region.parents.items() if part in names},
+        {
+            names[part]: (names[whole], weight)
+            for part, (whole, weight) in region.parents.items()
+            if part in names
+        },
     )
     given = {new.name: symbol_dim(old) for old, new in symbols.items()}
     return Canonical(result, tuple(arguments), given, renamed)
@@ -95,13 +99,17 @@ class _Renaming:
             case Dim() as value:
                 return self.dim(value)
             case LoadAttribute() as load:
-                return load._replace(argument=self.arguments[load.argument], address=self.affine(load.address))
+                return load._replace(
+                    argument=self.arguments[load.argument], address=self.affine(load.address)
+                )
             case ReduceAttribute(monoid, indices):
                 return ReduceAttribute(monoid, tuple(sorted(self.indices(indices))))
             case ScanAttribute(monoid, index):
                 return ScanAttribute(monoid, self.names[index])
             case LoopAttribute() as loop:
-                return loop._replace(index=self.names[loop.index], carries=tuple(map(self.indices, loop.carries)))
+                return loop._replace(
+                    index=self.names[loop.index], carries=tuple(map(self.indices, loop.carries))
+                )
             case other:
                 return other
 

@@ -14,6 +14,7 @@ from luminal.dialects.kernel.terms import Region, Term, postorder
 from luminal.dim import known_equal, product
 from luminal.passes.cuts import Cuts, Group, Partition
 from luminal.passes.region_former import Instance
+from luminal.passes.region_terms import RegionTooLargeError
 from luminal.passes.value_graph import REDUCTIONS, SPLATS, VIEWS, Value
 
 _WEIGHTS: Mapping[str, int] = {
@@ -30,11 +31,14 @@ _LONGEST = 400
 
 
 def initial_cuts(partition: Partition) -> Cuts:
-    """Cuts whose every region has a schedule."""
+    """Cuts whose every region has a schedule and repeats little."""
     kept = _First(partition).kept
     while True:
         cuts = Cuts(frozenset(kept))
-        found = set(_conflicts(partition, cuts)) - kept
+        try:
+            found = set(_conflicts(partition, cuts)) - kept
+        except RegionTooLargeError as error:
+            found = {error.value}
         if not found:
             return cuts
         kept |= found
@@ -251,7 +255,6 @@ def neighbours(partition: Partition, cuts: Cuts) -> Iterator[tuple[str, Cuts]]:
     for group, instance in instances(partition, cuts):
         classes.setdefault(instance.signature, []).append((group, instance))
     optional = roots - partition.required
-    home = {n: group.roots[-1] for group in partition.groups(cuts) for n in group.inner}
     for members in classes.values():
         first_group, first = members[0]
         for position, value in enumerate(first.cone):
@@ -263,10 +266,8 @@ def neighbours(partition: Partition, cuts: Cuts) -> Iterator[tuple[str, Cuts]]:
                 if kept == same:
                     yield f"inline {value!r}", Cuts(cuts.kept - same, cuts.merged - same, cuts.joined)
                     yield from _slides(value, same, cuts, values)
-                    if all(
-                        len(owners := {home.get(r, r) for r in readers[n]}) == 1 and min(owners) >= 0
-                        for n in same
-                    ):
+                    regions = [{owners.get(reader, reader) for reader in readers[n]} for n in same]
+                    if all(len(found) == 1 and min(found) >= 0 for found in regions):
                         yield f"merge {value!r}", Cuts(cuts.kept, cuts.merged | same, cuts.joined)
             elif value.number in first.computed and value.op not in SPLATS and value.op not in VIEWS:
                 yield f"keep {value!r}", Cuts(cuts.kept | same, cuts.merged, cuts.joined)
@@ -294,14 +295,17 @@ def _joins(classes: Mapping[object, list[tuple[Group, Instance]]], cuts: Cuts) -
         for group, instance in members:
             for argument in dict.fromkeys(instance.arguments):
                 readers.setdefault(argument, []).append((number, group))
-    moves: dict[tuple[int, ...], set[tuple[int, ...]]] = {}
+    moves: dict[tuple[int, int], dict[int, tuple[int, ...]]] = {}
     for found in readers.values():
         for (number, group), (other, partner) in itertools.combinations(found, 2):
-            moves.setdefault((number, other), set()).add(tuple(sorted({*group.roots, *partner.roots})))
-    for joined in moves.values():
-        taken = {root for group in joined for root in group}
-        rest = frozenset(group for group in cuts.joined if not taken & set(group))
-        yield f"join {len(joined)} pairs of regions", Cuts(cuts.kept, cuts.merged, rest | joined)
+            pairs = moves.setdefault((number, other), {})
+            together = tuple(sorted({*group.roots, *partner.roots}))
+            if not pairs.keys() & set(together):
+                pairs.update(dict.fromkeys(together, together))
+    for pairs in moves.values():
+        rest = frozenset(group for group in cuts.joined if not pairs.keys() & set(group))
+        joined = rest | frozenset(pairs.values())
+        yield f"join {len(set(pairs.values()))} pairs of regions", Cuts(cuts.kept, cuts.merged, joined)
     for members in classes.values():
         groups = frozenset(group.roots for group, _ in members if len(group.roots) > 1)
         if groups:

@@ -1,8 +1,8 @@
 """Where a graph is cut into regions, as data; what any cuts must leave in memory, and which regions they make.
 
-`Cuts` is all that the search decides about regions.  A value is *kept* where it lies in memory between two steps; a kept
-value may be *merged* into the region that alone reads it, where it is a stage that a schedule may keep in a buffer; and
-kept values may be *joined*, computed by one region with several outputs.
+`Cuts` is all that the search decides about regions.  A value is *kept* where it lies in memory between two steps; a
+kept value may be *merged* into the region that alone reads it, where it is a stage that a schedule may keep in a
+buffer; and kept values may be *joined*, computed by one region with several outputs.
 """
 
 from __future__ import annotations

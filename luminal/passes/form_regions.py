@@ -9,11 +9,10 @@ that the user can see is overwritten.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from luminal.dialects.graph_op import GraphOp
-from luminal.dim import Dim, as_dim
+from luminal.dim import Dim
 from luminal.dtype import DType, bool_
 from luminal.errors import CompileError
 from luminal.passes.cut_choices import initial_cuts, instances
@@ -35,7 +34,10 @@ from luminal.passes.value_graph import (
 
 Key = int | tuple[str, int]
 """A value while steps are drafted: the number of one of the graph's, or what it is for and a number."""
-_MESSAGES = {"index": "an index is out of bounds", "division": "ZeroDivisionError: an integer is divided by zero"}
+_MESSAGES = {
+    "index": "an index is out of bounds",
+    "division": "ZeroDivisionError: an integer is divided by zero",
+}
 
 
 @dataclass(eq=False)
@@ -77,7 +79,9 @@ class _Forming:
         self._place_scatters()
         self._place_destinations(moved)
 
-    def _define(self, key: Key, dtype: DType, shape: tuple[Dim, ...], strides: tuple[Dim, ...], source: str) -> None:
+    def _define(
+        self, key: Key, dtype: DType, shape: tuple[Dim, ...], strides: tuple[Dim, ...], source: str
+    ) -> None:
         elements = memory_elements(shape, strides)
         self.values[key] = RegionValue(-1, dtype, shape, strides, elements, "intermediate", source=source)
 
@@ -92,7 +96,9 @@ class _Forming:
             if value.op == INPUT:
                 self._define_value(value)
                 kind = "constant" if value.number in self.former.constants else "input"
-                self.values[value.number] = replace(self.values[value.number], kind=kind, position=value.number)
+                self.values[value.number] = replace(
+                    self.values[value.number], kind=kind, position=value.number
+                )
             elif value.op == DATA:
                 self._define_value(value)
                 data = value.attributes["data"]
@@ -120,7 +126,9 @@ class _Forming:
                 draft.value = value
                 self._define_value(value)
             elif value.op in ("sort", "extern") and value is value.siblings[0]:
-                made = _Draft("opaque", [o.number for o in value.operands], [], (1, value.number), value=value)
+                made = _Draft(
+                    "opaque", [o.number for o in value.operands], [], (1, value.number), value=value
+                )
                 made.outputs = [sibling.number for sibling in value.siblings]
                 self.drafts.append(made)
                 for sibling in value.siblings:
@@ -132,7 +140,9 @@ class _Forming:
 
         def note(draft: _Draft) -> None:
             inside = draft.instance.computed if draft.instance else frozenset[int]()
-            for number in inside | ({draft.value.number} if draft.kind == "scatter" and draft.value else set()):
+            for number in inside | (
+                {draft.value.number} if draft.kind == "scatter" and draft.value else set()
+            ):
                 users.setdefault(number, []).append(draft)
 
         for draft in self.drafts:
@@ -156,7 +166,12 @@ class _Forming:
                     draft.after.add(check)
 
     def _copy(
-        self, value: Value, source: Key, strides: tuple[Dim, ...], target: Key, target_strides: tuple[Dim, ...]
+        self,
+        value: Value,
+        source: Key,
+        strides: tuple[Dim, ...],
+        target: Key,
+        target_strides: tuple[Dim, ...],
     ) -> _Draft:
         """A region that copies a value, which lies at `source` if in memory at all, to memory of its own."""
         inline = value.op in SPLATS
@@ -314,7 +329,9 @@ class _Forming:
         graph = RegionGraph([], [], (), ())
         homes = {key: position for position, key in self.outputs.items()}
         for key, number in keys.items():
-            value = replace(self.values[key], number=number, shares=keys[self.shares[key]] if key in self.shares else -1)
+            value = replace(
+                self.values[key], number=number, shares=keys[self.shares[key]] if key in self.shares else -1
+            )
             if key in homes:
                 value = replace(value, kind="output", position=homes[key])
             graph.values.append(value)
@@ -328,7 +345,7 @@ class _Forming:
     def _ordered(self) -> list[_Draft]:
         """Checks as early and writes into the user's memory as late as may be, else in the graph's order."""
         following = self._edges()
-        waiting = {draft: 0 for draft in self.drafts}
+        waiting = dict.fromkeys(self.drafts, 0)
         for followers in following.values():
             for draft in followers:
                 waiting[draft] += 1
@@ -348,10 +365,15 @@ class _Forming:
         return order
 
     def _step(self, draft: _Draft, keys: dict[Key, int], graph: RegionGraph) -> Step:
-        arguments, outputs = tuple(map(keys.__getitem__, draft.arguments)), tuple(map(keys.__getitem__, draft.outputs))
+        arguments, outputs = (
+            tuple(map(keys.__getitem__, draft.arguments)),
+            tuple(map(keys.__getitem__, draft.outputs)),
+        )
         if draft.instance is None:
             assert draft.value is not None
-            return OpaqueStep(draft.value.op, arguments, outputs, draft.value.attributes, sources_of([draft.value]))
+            return OpaqueStep(
+                draft.value.op, arguments, outputs, draft.value.attributes, sources_of([draft.value])
+            )
         formed = draft.instance.formed
         key, region = formed.key, formed.region
         if draft.aliases:

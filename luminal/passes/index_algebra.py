@@ -62,7 +62,11 @@ class IndexAlgebra:
         affine = self.table.index(index.affine)
         if index.dynamic is None:
             return affine
-        return index.dynamic if index.affine == CONSTANT else self.apply("add", (affine, index.dynamic), None, i64)
+        return (
+            index.dynamic
+            if index.affine == CONSTANT
+            else self.apply("add", (affine, index.dynamic), None, i64)
+        )
 
     def index(self, term: Term) -> Index:
         """An i64 term as an index, affine where it is known to be."""
@@ -133,7 +137,11 @@ class IndexAlgebra:
         for rest in [term for term in dynamic if term.op == "mod" and term.attribute == "floor"]:
             divisor = self.affine(rest.operands[1])
             quotient = self.table.apply("recip", rest.operands, "floor", i64)
-            if divisor is not None and quotient in dynamic and dynamic[quotient] == dynamic[rest] * divisor.offset:
+            if (
+                divisor is not None
+                and quotient in dynamic
+                and dynamic[quotient] == dynamic[rest] * divisor.offset
+            ):
                 stride = dynamic.pop(rest)
                 del dynamic[quotient]
                 return [(self.index(rest.operands[0]), stride)]
@@ -205,7 +213,10 @@ class IndexAlgebra:
         if bounds is None or (splits and not splitting):
             return None
         low, high = bounds
-        for shift in (-low, affine.offset % size if size.constant and affine.offset.constant is not None else ZERO):
+        for shift in (
+            -low,
+            affine.offset % size if size.constant and affine.offset.constant is not None else ZERO,
+        ):
             quotient = divide_exact(affine.offset - shift, size)
             if quotient is None or not known_less_equal(0, low + shift) or not known_less(high + shift, size):
                 continue
@@ -251,12 +262,6 @@ class IndexAlgebra:
             return True
         return False if known_less_equal(0, low) else None
 
-    def in_range(self, index: Index, size: Dim) -> list[Term]:
-        """The predicates 0 <= index and index < size, without those that are proven."""
-        limit = Index(Affine((), size))
-        found = (self.compare(FIRST, index, "le"), self.compare(index, limit, "lt"))
-        return [term for term in found if term is not self.true]
-
     def both(self, left: Term | None, right: Term) -> Term:
         """The conjunction of two predicates; None is true."""
         return right if left is None else self.apply("bits", (left, right), "and", bool_)
@@ -267,7 +272,7 @@ class IndexAlgebra:
         if op == "select":
             simpler = self._select(*operands)
         elif dtype is bool_ and op == "bits":
-            simpler = self._logic(*operands, cast(str, variant))
+            simpler = self._logic(operands[0], operands[1], cast(str, variant))
         elif operands[0].dtype is i64 and op in _INTEGER_OPS:
             simpler = self._arithmetic(op, operands, variant)
         return self.table.apply(op, operands, variant, dtype) if simpler is None else simpler

@@ -17,12 +17,21 @@ from luminal.dtype import bool_
 from luminal.passes.canonical_region import canonical_region
 from luminal.passes.index_algebra import FIRST, Index
 from luminal.passes.region_terms import RegionWalk
-from luminal.passes.value_graph import SPLATS, Value, ValueGraph, checked_operands, memory_elements, sources_of
+from luminal.passes.value_graph import (
+    SPLATS,
+    Value,
+    ValueGraph,
+    checked_operands,
+    memory_elements,
+    sources_of,
+)
 
 Memory = Mapping[int, "tuple[Dim, ...]"]
 """The strides of values in memory, by number."""
 
 
+_MANY_POINTS, _REPEATED = 2000, 16
+"""A region is given up where its values are needed at more points than this, and than so many times their number."""
 _WRITTEN = -1
 """What stands for the memory that a scatter updates among the arguments of a region that is being formed."""
 
@@ -66,14 +75,18 @@ class RegionFormer:
         kinds: dict[object, int] = {}
         self._kinds = [kinds.setdefault(_kind(value), len(kinds)) for value in graph.values]
 
-    def stored(self, roots: Sequence[Value], memory: Memory, inner: AbstractSet[int] = frozenset()) -> Instance:
+    def stored(
+        self, roots: Sequence[Value], memory: Memory, inner: AbstractSet[int] = frozenset()
+    ) -> Instance:
         """The region that computes roots into their memory; values in `inner` are computed in it too."""
         computed = {value.number for value in roots} | inner
 
         def build(walk: RegionWalk) -> list[Output]:
             return [walk.output(root, memory[root.number], number == 0) for number, root in enumerate(roots)]
 
-        return self._instance("stored", roots, memory, computed, inner, build, [memory[r.number] for r in roots])
+        return self._instance(
+            "stored", roots, memory, computed, inner, build, [memory[r.number] for r in roots]
+        )
 
     def copied(self, value: Value, strides: tuple[Dim, ...], memory: Memory) -> Instance:
         """The region that puts a value into memory of its own with these strides."""
@@ -94,13 +107,24 @@ class RegionFormer:
             walk.bind(point.free, point.free)
             where: list[Index] = []
             for place, size in zip(places, base.shape, strict=True):
-                where.append(FIRST if size == 1 else walk.index(walk.evaluate(place, walk.at(place, indices))))
+                where.append(
+                    FIRST if size == 1 else walk.index(walk.evaluate(place, walk.at(place, indices)))
+                )
             term = walk.narrow(walk.evaluate(source, point), value.dtype)
             address = walk.algebra.address(where, strides)
             elements = memory_elements(value.shape, strides)
             alias = walk.arguments.setdefault(_WRITTEN, len(walk.arguments))
             return [
-                Output(term, elements, address.affine, address.dynamic, None, value.text("combine"), alias, point.free)
+                Output(
+                    term,
+                    elements,
+                    address.affine,
+                    address.dynamic,
+                    None,
+                    value.text("combine"),
+                    alias,
+                    point.free,
+                )
             ]
 
         kind = ("scattered", value.text("combine"), value.dtype, value.shape)
@@ -128,7 +152,9 @@ class RegionFormer:
             found = walk.table.reduce("max", wrong.free, (wrong,)) if wrong.free else wrong
             return [Output(found, as_dim(1), Affine((), as_dim(0)))]
 
-        instance = self._instance(("checked", value.op), places, memory, set(), frozenset(), build, tuple(limits))
+        instance = self._instance(
+            ("checked", value.op), places, memory, set(), frozenset(), build, tuple(limits)
+        )
         return instance if instance.formed.region.outputs else None
 
     # ---- signatures
@@ -182,7 +208,8 @@ class RegionFormer:
     ) -> Formed:
         values = self.graph.values
         loadable = {n: memory[n] for n in local if n in memory and values[n].op not in SPLATS}
-        raw = RegionWalk(loadable, computed, inner, self.graph.licences).form(build)
+        most_points = max(_MANY_POINTS, _REPEATED * len(local))
+        raw = RegionWalk(loadable, computed, inner, self.graph.licences, most_points).form(build)
         arguments: list[Argument] = []
         for number in raw.arguments:
             if number == _WRITTEN:
@@ -193,7 +220,9 @@ class RegionFormer:
         canonical = canonical_region(Region(raw.table, raw.extents, arguments, raw.outputs, raw.inner))
         region = canonical.region
         reductions = {
-            canonical.terms[term]: local[number] for term, number in raw.reductions.items() if term in canonical.terms
+            canonical.terms[term]: local[number]
+            for term, number in raw.reductions.items()
+            if term in canonical.terms
         }
         order = tuple(local.get(raw.arguments[position], _WRITTEN) for position in canonical.arguments)
         return Formed(region, region_key(region), order, canonical.symbols, reductions)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Union
 
 from luminal.dialects.kernel.terms import Region
 from luminal.dim import Dim
@@ -24,7 +23,7 @@ class RegionValue:
     `kind`: "input" (given at each call), "constant" (an input that never changes, which may be packed once),
     "intermediate" (of the arena) or "output" (kept by the user).  `position` numbers inputs, constants among them, and
     outputs.  `strides` are in elements; `elements` is what the memory must hold, 0 for an empty tensor.
-    `shares`: the value whose memory this one is, updated in place by the step that defines it; -1 for memory of its own.
+    `shares`: the value whose memory this one is, updated in place by the step that defines it; -1: memory of its own.
     Memory that an output shares is that output's, unless it is an input's.  `data`: the bytes of a constant of the
     graph's own, whose position is -1.
     """
@@ -94,7 +93,7 @@ class Requirement:
     source: str = ""
 
 
-Step = Union[RegionStep, CheckStep, OpaqueStep]
+Step = RegionStep | CheckStep | OpaqueStep
 
 
 @dataclass

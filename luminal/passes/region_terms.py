@@ -10,6 +10,7 @@ attempt and start it again: a reshape that cuts inside a leaf splits the leaf, a
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -21,30 +22,18 @@ from luminal.dialects.graph_op import DEFAULT_LICENCES
 from luminal.dialects.kernel.elementwise import VARIANT
 from luminal.dialects.kernel.monoids import identity_bits
 from luminal.dialects.kernel.terms import Affine, Output, Term, TermTable
-from luminal.dim import Dim, as_dim, divide_exact, known_equal
+from luminal.dim import Dim, as_dim
 from luminal.dtype import DType, cast_array, f32, f64, from_bits, i64, to_bits
 from luminal.errors import CompileError
-from luminal.passes.index_algebra import FIRST, ONE, Index, IndexAlgebra, LeafSplit, reshape_groups, typical
+from luminal.passes.index_algebra import FIRST, Index, LeafSplit, reshape_groups, typical
+from luminal.passes.leaves import Leaves, Point, Renamed
 from luminal.passes.value_graph import SPLATS, Value, contiguous_strides, memory_elements, wide
 
 _EXACT = frozenset({"select", "max", "min", "cast", "max_reduce"})
 """Operations whose result, computed wide from narrow operands, is already a narrow value."""
 
 
-@dataclass(eq=False, slots=True)
-class Point:
-    """One index for each axis of a value, and the predicate under which it may be read (None: always)."""
-
-    indices: tuple[Index, ...]
-    guard: Term | None
-    free: frozenset[str]
-
-
 Request = Generator[tuple[Value, Point], Term, Term]
-
-
-class _Renamed(Exception):
-    """A leaf has got another name: form the region again."""
 
 
 @dataclass
@@ -60,7 +49,15 @@ class RawRegion:
     """The value that a reduction term computes."""
 
 
-class RegionWalk:
+class RegionTooLargeError(CompileError):
+    """A region in which values are computed at so many points that it is no use; `value` is needed at the most."""
+
+    def __init__(self, value: int) -> None:
+        super().__init__(f"value {value} would be computed too often in one region; keep it in memory")
+        self.value = value
+
+
+class RegionWalk(Leaves):
     """Forms one region.
 
     `memory` gives the strides of values that lie in memory, by number; those in `computed` are computed nevertheless,
@@ -73,28 +70,21 @@ class RegionWalk:
         computed: AbstractSet[int],
         inner: AbstractSet[int] = frozenset(),
         licences: AbstractSet[str] = frozenset(DEFAULT_LICENCES),
+        most_points: int | None = None,
     ) -> None:
         self.memory, self.computed, self.inner, self.licences = memory, computed, inner, licences
-        self.table = TermTable()
-        self.extents: dict[str, Dim] = {}
-        self.algebra = IndexAlgebra(self.table, self.extents)
-        self.parts: dict[str, tuple[tuple[str, Dim], ...]] = {}
-        self.names: dict[object, str] = {}
-        self.points: dict[object, Point] = {}
-        self._begin()
+        self.most_points = most_points
+        super().__init__()
 
     def form(self, build: Callable[[RegionWalk], list[Output]]) -> RawRegion:
         """The region of the outputs that `build` makes, which is called until no leaf needs another form."""
         while True:
-            self._begin()
+            self.begin()
             try:
                 outputs = build(self)
             except LeafSplit as split:
-                outer, inner = split.leaf + "a", split.leaf + "b"
-                whole = self.extents[split.leaf]
-                self.extents[outer], self.extents[inner] = cast(Dim, whole // split.inner), split.inner
-                self.parts[split.leaf] = ((outer, split.inner), (inner, ONE))
-            except _Renamed:
+                self.split(split)
+            except Renamed:
                 pass
             else:
                 noted = list(dict.fromkeys(self.noted))
@@ -102,53 +92,18 @@ class RegionWalk:
                     self.table, self.extents, list(self.arguments), outputs, noted, self.reductions
                 )
 
-    def _begin(self) -> None:
+    def begin(self) -> None:
+        super().begin()
         self.memo: dict[tuple[int, int], Term] = {}
-        self.seen: dict[int, list[Point]] = {}
-        self.contexts: dict[str, set[str]] = {}
-        self.order: dict[str, int] = {}
-        self.pinned: frozenset[str] = frozenset()
+        self._computes: set[int] = set()
         self.arguments: dict[int, int] = {}
         self.noted: list[Term] = []
         self.reductions: dict[Term, int] = {}
 
-    # ---- leaves and points
-
-    def leaf(self, key: object, size: Dim) -> Index:
-        """The index that runs over an axis of `size`; the same key gives the same leaf."""
-        if size == 1:
-            return FIRST
-        name = self.names.get(key)
-        if name is None:
-            name = self.names[key] = f"l{len(self.names):04}"
-            self.extents[name] = size
-        return Index(self._resolve(name))
-
-    def _resolve(self, name: str) -> Affine:
-        parts = self.parts.get(name)
-        if parts is None:
-            return Affine.of({name: ONE})
-        total = Affine.of({})
-        for part, weight in parts:
-            total = total.plus(self._resolve(part).times(weight))
-        return total
-
     def at(self, value: Value, indices: Iterable[Index], guard: Term | None = None) -> Point:
         """The point of a value at these indices; along an axis of size one there is but one place."""
         sized = zip(indices, value.shape, strict=True)
-        normal = tuple(FIRST if size == 1 else index for index, size in sized)
-        key = (normal, guard)
-        point = self.points.get(key)
-        if point is None:
-            free = frozenset().union(*(index.free for index in normal), () if guard is None else guard.free)
-            point = self.points[key] = Point(normal, guard, free)
-        return point
-
-    def bind(self, bound: Iterable[str], free: frozenset[str]) -> None:
-        """Note what is known where these leaves are bound: none of it may take their name."""
-        for leaf in sorted(bound):
-            self.order.setdefault(leaf, len(self.order))
-            self.contexts.setdefault(leaf, set()).update(free - {leaf})
+        return self.point(tuple(FIRST if size == 1 else index for index, size in sized), guard)
 
     # ---- the walk
 
@@ -173,6 +128,8 @@ class RegionWalk:
                 key = (wanted[0].number, id(wanted[1]))
                 answer = self.memo.get(key)
                 if answer is None:
+                    if self.most_points is not None and len(self.memo) > self.most_points:
+                        raise RegionTooLargeError(self._most_repeated())
                     frames.append((key, self._expand(*wanted)))
                 wanted = None
             if not frames:
@@ -184,6 +141,11 @@ class RegionWalk:
                 frames.pop()
                 answer = self.memo[key] = done.value
 
+    def _most_repeated(self) -> int:
+        """The value that is computed at the most points, of equal ones the one nearest to the outputs."""
+        counts = Counter(number for number, _ in self.memo if number in self._computes)
+        return max(counts, key=lambda number: (counts[number], number))
+
     def _expand(self, value: Value, point: Point) -> Request:
         if value.is_empty:
             return self.zero(value.wide)
@@ -192,7 +154,8 @@ class RegionWalk:
             return self.load(value, address, point.guard)
         if value.op in SPLATS:
             return self._splat(value, point)
-        self._unify(value.number, point)
+        self._computes.add(value.number)
+        self.unify(value.number, point)
         term = yield from _HANDLERS.get(value.op, _elementwise)(self, value, point)
         if value.number in self.inner:
             rounded = term.op == "cast" and term.operands[0].dtype is value.dtype
@@ -212,84 +175,9 @@ class RegionWalk:
 
     def load(self, value: Value, address: Index, guard: Term | None) -> Term:
         """An element of memory; where the guard is false, zero."""
-        key = ("memory", value.number, address, guard)
-        point = self.points.get(key)
-        if point is None:
-            free = address.free if guard is None else address.free | guard.free
-            point = self.points[key] = Point((address,), guard, free)
-        self._unify(value.number, point)
+        self.unify(value.number, self.point((address,), guard))
         argument = self.arguments.setdefault(value.number, len(self.arguments))
         return self.widen(self.table.read(argument, address.affine, value.dtype, address.dynamic, guard))
-
-    # ---- one name for one index
-
-    def _unify(self, number: int, point: Point) -> None:
-        """Rename a bound leaf where the value was seen at a point that differs in that leaf's name alone.
-
-        Of two leaves the one that was bound later gets the other's name: then all that was walked before it stays as
-        it is in the next attempt, and attempts come to an end.
-        """
-        points = self.seen.setdefault(number, [])
-        for other in points:
-            if other is point:
-                return
-            if other.guard is not point.guard or len(other.indices) != len(point.indices):
-                continue
-            for one, another in self._differences(point, other):
-                later, earlier = sorted((one, another), key=self._bound_at, reverse=True)
-                if self._may_become(later, earlier):
-                    self.parts[later] = ((earlier, ONE),)
-                    raise _Renamed
-        points.append(point)
-
-    def _bound_at(self, leaf: str) -> int:
-        return -1 if leaf in self.pinned else self.order.get(leaf, -1)
-
-    def _may_become(self, later: str, earlier: str) -> bool:
-        """Whether a leaf is bound, and its name may be another's: where either is bound, the other is not known."""
-        if later not in self.contexts or later in self.pinned or later in self.algebra.whole:
-            return False
-        return earlier not in self.contexts[later] and later not in self.contexts.get(earlier, ())
-
-    def _differences(self, point: Point, other: Point) -> list[tuple[str, str]]:
-        """The leaves that would have to be one for the points to be one.  Raises LeafSplit where a leaf has the
-        extent of several."""
-        found: list[tuple[str, str]] = []
-        for left, right in zip(point.indices, other.indices, strict=True):
-            if left == right:
-                continue
-            if left.dynamic is not right.dynamic or left.affine.offset != right.affine.offset:
-                return []
-            ours = [part for part in left.affine.strides if part not in right.affine.strides]
-            theirs = [part for part in right.affine.strides if part not in left.affine.strides]
-            ours.sort(key=lambda part: -typical(part[1]))
-            theirs.sort(key=lambda part: -typical(part[1]))
-            for one, many in ((ours, theirs), (theirs, ours)):
-                if len(one) == 1 and len(many) > 1:
-                    self._split_like(one[0], many)
-            if len(ours) != len(theirs):
-                return []
-            for (leaf, stride), (another, another_stride) in zip(ours, theirs, strict=True):
-                if stride != another_stride or not known_equal(self.extents[leaf], self.extents[another]):
-                    return []
-                found.append((leaf, another))
-        return found
-
-    def _split_like(self, one: tuple[str, Dim], many: list[tuple[str, Dim]]) -> None:
-        """Split a leaf that has just the extent of several leaves, the digits of its values, where one may be the
-        other."""
-        leaf, weight = one
-        pairs = [pair for other, _ in many for pair in ((leaf, other), (other, leaf))]
-        if leaf in self.algebra.whole or not any(self._may_become(*pair) for pair in pairs):
-            return
-        for other, stride in reversed(many):
-            if stride != weight:
-                return
-            weight = weight * self.extents[other]
-        if known_equal(weight, self.extents[leaf] * one[1]):
-            inner = divide_exact(self.extents[leaf], self.extents[many[0][0]])
-            if inner is not None:
-                raise LeafSplit(leaf, inner)
 
     # ---- reductions
 
@@ -340,7 +228,9 @@ class RegionWalk:
         if term.dtype is dtype:
             return term
         if term.op == "constant":
-            number = cast_array(np.asarray(from_bits(cast(int, term.attribute), term.dtype)), dtype)[()]
+            number = cast_array(np.asarray(from_bits(cast(int, term.attribute), term.dtype)), dtype).reshape(
+                1
+            )[0]
             return self.table.constant(to_bits(number, dtype), dtype)
         return self.table.apply("cast", (term,), "none", dtype)
 

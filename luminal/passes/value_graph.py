@@ -215,7 +215,9 @@ def value_graph(graph: GraphOp) -> ValueGraph:
         for position, (ssa, value) in enumerate(zip(op.results, made, strict=True)):
             value.result, value.siblings = position, made
             found[ssa] = value
-    return ValueGraph(builder.values, inputs, [found[ssa] for ssa in graph.outputs], frozenset(graph.licences))
+    return ValueGraph(
+        builder.values, inputs, [found[ssa] for ssa in graph.outputs], frozenset(graph.licences)
+    )
 
 
 def _constant(attributes: Mapping[str, PlainValue], type_: TensorType) -> tuple[str, dict[str, PlainValue]]:

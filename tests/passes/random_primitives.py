@@ -36,7 +36,9 @@ class _Maker:
     pool: list[SSAValue] = field(default_factory=list)
 
     def pick(self, *dtypes: DType, rank: int = 0) -> SSAValue | None:
-        fits = [v for v in self.pool if type_of(v).rank >= rank and (not dtypes or type_of(v).dtype in dtypes)]
+        fits = [
+            v for v in self.pool if type_of(v).rank >= rank and (not dtypes or type_of(v).dtype in dtypes)
+        ]
         recent = fits if self.draw(st.integers(0, 3)) == 0 else fits[-2:]  # long chains rather than wide ones
         return self.draw(st.sampled_from(recent)) if fits else None
 
@@ -77,7 +79,10 @@ class _Maker:
 def _elementwise(m: _Maker) -> SSAValue | None:
     x = m.pick()
     assert x is not None
-    dtype, op = type_of(x).dtype, m.draw(st.sampled_from(("add", "mul", "max", "min", "less", "select", "bits", "neg")))
+    dtype, op = (
+        type_of(x).dtype,
+        m.draw(st.sampled_from(("add", "mul", "max", "min", "less", "select", "bits", "neg"))),
+    )
     y = m.same_shape(x)
     build = m.build
     if op == "less":
@@ -125,7 +130,11 @@ def _reshape(m: _Maker) -> SSAValue | None:
     for size in shape:
         number = size.constant
         if number in (4, 6) and m.draw(st.booleans()):
-            parts += [as_dim(2), as_dim(number // 2)] if m.draw(st.booleans()) else [as_dim(number // 2), as_dim(2)]
+            parts += (
+                [as_dim(2), as_dim(number // 2)]
+                if m.draw(st.booleans())
+                else [as_dim(number // 2), as_dim(2)]
+            )
         else:
             parts.append(size)
     parts = list(m.draw(st.permutations(parts)))
@@ -281,7 +290,11 @@ def random_graphs(draw: st.DrawFn, operations: int = 10, licences: tuple[str, ..
     maker = _Maker(draw, PrimitiveBuilder(block), list(block.args))
     for _ in range(draw(st.integers(min(4, operations), operations))):
         made = draw(st.sampled_from(_OPERATIONS))(maker)
-        if made is not None and product(type_of(made).shape).evaluate(dims) <= _LARGEST and type_of(made).rank <= 5:
+        if (
+            made is not None
+            and product(type_of(made).shape).evaluate(dims) <= _LARGEST
+            and type_of(made).rank <= 5
+        ):
             maker.pool.append(made)
     outputs = draw(st.lists(st.sampled_from(maker.pool[-4:]), min_size=1, max_size=3))
     finish_graph(block, [*outputs, maker.pool[-1]])

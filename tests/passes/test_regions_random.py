@@ -1,4 +1,4 @@
-"""Random primitive graphs as regions: the region interpreter gives what the primitive interpreter gives, bit for bit."""
+"""Random primitive graphs as regions: their interpreter gives what the primitives' gives, bit for bit."""
 
 from __future__ import annotations
 
@@ -18,7 +18,11 @@ from luminal.passes.interpret_regions import interpret_regions
 from tests.passes.random_primitives import RandomGraph, random_graphs
 
 _SETTINGS = settings(
-    max_examples=150, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), print_blob=True,
+    max_examples=150,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=list(HealthCheck),
+    print_blob=True,
     phases=(Phase.explicit, Phase.generate),
 )
 

@@ -187,7 +187,11 @@ class _Machine:
         identity = from_bits(identity_bits(monoid, term.dtype), term.dtype)
         with np.errstate(all="ignore"):
             found = _UFUNCS[monoid].reduce(
-                machine._spread(product, indices), axis=axes, keepdims=True, initial=identity, dtype=term.dtype.numpy
+                machine._spread(product, indices),
+                axis=axes,
+                keepdims=True,
+                initial=identity,
+                dtype=term.dtype.numpy,
             )
         return np.asarray(found)
 
@@ -244,7 +248,8 @@ class _Machine:
         order += [axis for axis in range(len(self.axes)) if axis not in order]
         shape = [self.size(self.region.extents[name]) if name in output.indices else 1 for name in self.axes]
         parts = [
-            np.broadcast_to(part, shape).transpose(order).ravel() for part in (where, mask, self.value(output.term))
+            np.broadcast_to(part, shape).transpose(order).ravel()
+            for part in (where, mask, self.value(output.term))
         ]
         self._check(parts[0], parts[1], memory)
         where, value = parts[0][parts[1]], parts[2][parts[1]]

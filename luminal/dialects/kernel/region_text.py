@@ -1,15 +1,15 @@
 """The printed form of a region, one term a line, which parses back; its hash is the region's key.
 
-    symbols d0 in 1 to 4096
-    index i0 = d0
-    index r0 = 384
-    argument 0 = f32 [384*d0]
-    argument 1 = f32 [384] constant
-    %0 = load 0 [(384)*i0 + r0] : f32
-    %1 = load 1 [r0] : f32
-    %2 = mul %0 %1 : f32
-    %3 = reduce.sum [r0] %2 : f32
-    output 0 = %3 at [i0] of [d0] over [i0]
+symbols d0 in 1 to 4096
+index i0 = d0
+index r0 = 384
+argument 0 = f32 [384*d0]
+argument 1 = f32 [384] constant
+%0 = load 0 [(384)*i0 + r0] : f32
+%1 = load 1 [r0] : f32
+%2 = mul %0 %1 : f32
+%3 = reduce.sum [r0] %2 : f32
+output 0 = %3 at [i0] of [d0] over [i0]
 """
 
 from __future__ import annotations
@@ -106,9 +106,12 @@ def _output_text(number: int, output: Output, numbers: Mapping[Term, int]) -> st
     return text + ("" if output.alias < 0 else f" alias {output.alias}")
 
 
-_TERM = re.compile(r"%(?P<number>\d+) = (?P<op>[a-z_0-9]+)(?:\.(?P<variant>\w+))?(?P<rest>.*) : (?P<dtype>\w+)")
+_TERM = re.compile(
+    r"%(?P<number>\d+) = (?P<op>[a-z_0-9]+)(?:\.(?P<variant>\w+))?(?P<rest>.*) : (?P<dtype>\w+)"
+)
 _OUTPUT = re.compile(
-    r"%(\d+) at \[(.*)\] of \[(.*)\] over \[(.*?)\](?: dynamic %(\d+))?(?: guard %(\d+))?(?: combine (\w+))?(?: alias (\d+))?"
+    r"%(\d+) at \[(.*)\] of \[(.*)\] over \[(.*?)\](?: dynamic %(\d+))?(?: guard %(\d+))?"
+    r"(?: combine (\w+))?(?: alias (\d+))?"
 )
 _ARGUMENT = re.compile(r"(\w+) \[(.*)\]( constant)?")
 _RANGE = re.compile(r"(\w+) in (-?\d+) to (-?\d+|inf)")
