@@ -146,7 +146,7 @@ builtin.module {
     luminal.return %13 : !luminal.tensor<[s, 4], bf16>
   }
 }
-"""
+"""  # noqa: E501
 
 
 def test_softmax_in_primitives() -> None:

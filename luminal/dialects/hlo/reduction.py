@@ -92,10 +92,16 @@ def mean(x: Expression, axes: Sequence[int], keepdim: bool) -> Expression:
 
 
 def variance(x: Expression, axes: Sequence[int], correction: float, keepdim: bool) -> Expression:
-    """The mean square of the distance to the mean: two passes, so that no square is cancelled."""
+    """The mean square of the distance to the mean: two passes, so that no square is cancelled.
+
+    PyTorch adds up in f64. Here what the rounded mean is off, the mean distance, is taken out again; a constant row
+    must not come out below 0.
+    """
+    sizes = [x.shape[axis] for axis in axes]
     distance = x - mean(x, axes, True).expand(x.shape)
-    total = (distance * distance).sum(axes, keepdim)
-    return total / number_of(x, [x.shape[axis] for axis in axes], total.shape, correction)
+    total, rest = (distance * distance).sum(axes, keepdim), distance.sum(axes, keepdim)
+    square = (total - rest * rest / number_of(x, sizes, total.shape)).maximum(0.0)
+    return square / number_of(x, sizes, total.shape, correction)
 
 
 def logsumexp(x: Expression, axes: Sequence[int], keepdim: bool) -> Expression:
