@@ -37,6 +37,7 @@ def initial_cuts(partition: Partition) -> Cuts:
         cuts = Cuts(frozenset(kept))
         try:
             found = set(_conflicts(partition, cuts)) - kept
+            _form_others(partition, cuts)
         except RegionTooLargeError as error:
             found = {error.value}
         if not found:
@@ -53,6 +54,15 @@ def instances(partition: Partition, cuts: Cuts) -> list[tuple[Group, Instance]]:
         (group, partition.former.stored([values[number] for number in group.roots], memory, group.inner))
         for group in groups
     ]
+
+
+def _form_others(partition: Partition, cuts: Cuts) -> None:
+    """Form the regions that store no root; RegionTooLargeError where one repeats too much."""
+    memory = partition.memory(partition.groups(cuts))
+    for value in partition.graph.values:
+        if value.op == "scatter" and not value.is_empty:
+            partition.former.scattered(value, memory[value.number], memory)
+        partition.former.checked(value, memory)
 
 
 class _First:

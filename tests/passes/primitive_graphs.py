@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
+import numpy as np
 from xdsl.ir import SSAValue
 
 from luminal.dialects.graph_op import DEFAULT_LICENCES, GraphOp, build_graph, finish_graph
+from luminal.dialects.kernel.region_text import region_text
 from luminal.dialects.primitive.build import PrimitiveBuilder, type_of
+from luminal.dialects.primitive.interpreter import interpret
 from luminal.dialects.tensor_type import TensorType, tensor_type
 from luminal.dim import Dim, DimLike
 from luminal.dtype import DTypeLike, f32, i64
+from luminal.passes.form_regions import form_regions
+from luminal.passes.interpret_regions import interpret_regions
+from luminal.passes.region_graph import CheckStep, RegionGraph, RegionStep
+
+Body = Callable[..., SSAValue | Sequence[SSAValue]]
 
 
 def tensor(*shape: DimLike, dtype: DTypeLike = f32) -> TensorType:
@@ -19,7 +28,7 @@ def tensor(*shape: DimLike, dtype: DTypeLike = f32) -> TensorType:
 
 def graph_of(
     types: Sequence[TensorType],
-    body: Callable[..., SSAValue | Sequence[SSAValue]],
+    body: Body,
     symbols: Sequence[Dim] = (),
     licences: Sequence[str] = DEFAULT_LICENCES,
 ) -> GraphOp:
@@ -30,6 +39,32 @@ def graph_of(
     finish_graph(block, [results] if isinstance(results, SSAValue) else results)
     graph.verify()
     return graph
+
+
+def text(regions: RegionGraph, step: int = -1) -> str:
+    found = regions.steps[step]
+    assert isinstance(found, RegionStep | CheckStep)
+    return region_text(found.region)
+
+
+def one(types: Sequence[TensorType], body: Body, **options: Sequence[Any]) -> str:
+    """The text of the only region of a graph."""
+    regions = form_regions(graph_of(types, body, **options))
+    assert len(regions.steps) == 1
+    return text(regions)
+
+
+def same(graph: GraphOp, inputs: Sequence[np.ndarray], dims: Mapping[str, int] | None = None) -> RegionGraph:
+    """The regions of a graph, which compute what the primitives do."""
+    regions = form_regions(graph)
+    expected = interpret(graph, inputs, dims or {})
+    for want, have in zip(expected, interpret_regions(regions, inputs, dims or {}), strict=True):
+        np.testing.assert_allclose(have, want, rtol=1e-5, atol=1e-6)
+    return regions
+
+
+def numbers(*shape: int, dtype: str = "float32") -> np.ndarray:
+    return np.random.default_rng(0).integers(-4, 5, shape).astype(dtype)
 
 
 def matmul(b: PrimitiveBuilder, x: SSAValue, y: SSAValue) -> SSAValue:
