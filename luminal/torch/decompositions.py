@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch._C import DispatchKey
 from torch._decomp import core_aten_decompositions, decomposition_table
+from torch._decomp import decompositions as torch_decompositions
 from torch._decomp.decompositions import upsample_compute_output_size
 
 KEPT = (
@@ -67,9 +68,24 @@ def _resize(op: Any) -> Callable[..., Any]:
     return call
 
 
+UNROLLED_STEPS = 16
+"""An LSTM over at most so many steps is traced step by step; a longer one stays PyTorch's."""
+
+
+def _select_lstm(original: Callable[..., Any]) -> Callable[..., Any]:
+    def select(x: Any, hidden: Any, weights: Any) -> Any:
+        steps = x.size(0)
+        if isinstance(steps, int) and steps <= UNROLLED_STEPS:
+            return torch_decompositions.one_layer_lstm
+        return original(x, hidden, weights)
+
+    return select
+
+
 @contextmanager
 def kept_whole() -> Generator[None]:
-    """While open, the ops of `WHOLE` are traced as they are."""
+    """While open, the ops of `WHOLE` are traced as they are, and short LSTMs in steps."""
+    select = torch_decompositions.select_one_layer_lstm_function
     replaced: list[tuple[Any, dict[Any, Any]]] = []
     for packet in (getattr(torch.ops.aten, name) for name in WHOLE):
         for op in (packet.default, packet.vec):
@@ -79,9 +95,11 @@ def kept_whole() -> Generator[None]:
                 if op is packet.vec:
                     op.py_kernels[key] = _resize(packet)
             op._dispatch_cache.clear()
+    torch_decompositions.select_one_layer_lstm_function = _select_lstm(select)
     try:
         yield
     finally:
+        torch_decompositions.select_one_layer_lstm_function = select
         for op, kernels in replaced:
             op.py_kernels.clear()
             op.py_kernels.update(kernels)

@@ -72,7 +72,8 @@ class ArrayProgram:
         values = dict(zip(self.dim_names, dims, strict=True))
         addresses = {**self._constants, **dict(zip(self.call_inputs, inputs, strict=True))}
         arrays = [_array_at(addresses[n], type_, values) for n, type_ in enumerate(self.graph.input_types)]
-        results = self.run(arrays, values)
+        # copies: a result may be a view of an input that is about to be overwritten
+        results = [np.array(result) for result in self.run(arrays, values)]
         for number, (type_, result) in enumerate(zip(self.graph.output_types, results, strict=True)):
             target = self._updates.get(number)
             address = outputs[number] if target is None else addresses[target]

@@ -1,0 +1,99 @@
+"""Programs of torch.export, compiled: the module's own signature, symbolic sizes, buffers, arguments of any strides."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.export import Dim, export
+from torch_harness import TARGET, assert_same
+
+from luminal.errors import OptionError, UnsupportedOpError
+from luminal.torch.export import compile_exported
+
+
+class _Model(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 3)
+        self.register_buffer("scale", torch.tensor(2.0))
+
+    def forward(self, x: torch.Tensor, *, shift: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {"y": torch.softmax(self.linear(x) * self.scale + shift, -1), "x": x}
+
+
+OPTIONS = {"target": TARGET, "strict": True}
+
+
+def test_a_program_with_its_signature() -> None:
+    model = _Model().eval()
+    x, shift = torch.randn(5, 4), torch.randn(3)
+    run = compile_exported(export(model, (x,), {"shift": shift}), options=OPTIONS)
+    with torch.no_grad():
+        assert_same(run(x, shift=shift), model(x, shift=shift))
+
+
+def test_symbolic_sizes() -> None:
+    model = _Model().eval()
+    program = export(
+        model,
+        (torch.randn(5, 4),),
+        {"shift": torch.randn(3)},
+        dynamic_shapes={"x": {0: Dim("rows")}, "shift": None},
+    )
+    run = compile_exported(program, options=OPTIONS)
+    with torch.no_grad():
+        for rows in (2, 9, 33):
+            x, shift = torch.randn(rows, 4), torch.randn(3)
+            assert_same(run(x, shift=shift), model(x, shift=shift))
+
+
+def test_arguments_of_other_strides_than_the_exported_ones() -> None:
+    model = _Model().eval()
+    run = compile_exported(export(model, (torch.randn(5, 4),), {"shift": torch.randn(3)}), options=OPTIONS)
+    x, shift = torch.randn(4, 5).t(), torch.randn(6)[::2]
+    with torch.no_grad():
+        torch.testing.assert_close(run(x, shift=shift)["y"], model(x, shift=shift)["y"])
+
+
+def test_a_buffer_is_updated_in_place() -> None:
+    class Counter(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("count", torch.zeros(2))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.count.add_(1)
+            return x + self.count
+
+    run = compile_exported(export(Counter(), (torch.zeros(2),)), options=OPTIONS)
+    assert [run(torch.zeros(2)).tolist() for _ in range(3)] == [[1, 1], [2, 2], [3, 3]]
+
+
+def test_an_argument_is_updated_in_place() -> None:
+    class Writer(torch.nn.Module):
+        def forward(self, cache: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+            cache[1:2] = x
+            return cache * 2
+
+    run = compile_exported(export(Writer(), (torch.zeros(3, 2), torch.ones(1, 2))), options=OPTIONS)
+    cache = torch.zeros(3, 2)
+    assert_same(run(cache, torch.ones(1, 2)), torch.tensor([[0.0, 0], [2, 2], [0, 0]]))
+    assert_same(cache, torch.tensor([[0.0, 0], [1, 1], [0, 0]]))
+
+
+def test_arguments_of_another_structure() -> None:
+    run = compile_exported(export(_Model(), (torch.randn(5, 4),), {"shift": torch.randn(3)}), options=OPTIONS)
+    with pytest.raises(OptionError, match="structure"):
+        run(torch.randn(5, 4), torch.randn(3))
+
+
+def test_strict_and_unknown_options() -> None:
+    class Spectrum(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.linalg.svdvals(x)
+
+    program = export(Spectrum(), (torch.randn(3, 3),))
+    with pytest.raises(UnsupportedOpError, match="linalg_svd"):
+        compile_exported(program, options=OPTIONS)
+    with pytest.raises(OptionError, match="option 'fast'"):
+        compile_exported(program, options={"fast": True})

@@ -1,0 +1,132 @@
+"""Ops without a lowering run through torch in the same plan, are counted, and keep their effects and their order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch_harness import assert_same, compiled
+
+from luminal.torch import report
+
+
+def _check(function: Callable[..., Any], *args: Any, dynamic: bool = False) -> dict[str, int]:
+    """Eager and compiled agree from the same seed; the fallbacks."""
+    run = compiled(function, strict=False, dynamic=dynamic)
+    with torch.no_grad():
+        torch.manual_seed(1)
+        expected = function(*args)
+        torch.manual_seed(1)
+        found = run(*args)
+    assert_same(found, expected)
+    return dict(report.fallbacks())
+
+
+def test_a_fallback_is_counted_by_name() -> None:
+    assert _check(lambda x: torch.linalg.svdvals(x + 1) * 2, torch.randn(4, 4)) == {
+        "aten._linalg_svd.default": 1
+    }
+
+
+def test_random_numbers_are_eagers_and_in_order() -> None:
+    found = _check(lambda x: torch.rand(3) + torch.rand(3) * 2 + x, torch.randn(3))
+    assert found == {"aten.rand.default": 2}
+
+
+def test_dropout() -> None:
+    _check(lambda x: torch.nn.functional.dropout(x, 0.5) * 2, torch.randn(40))
+
+
+def test_symbolic_sizes_reach_the_op() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return torch.rand(x.shape[0], x.shape[1] * 2)[:, : x.shape[1]] + x
+
+    run = compiled(function, strict=False, dynamic=True)
+    for rows in (3, 5):
+        x = torch.randn(rows, 4)
+        torch.manual_seed(1)
+        expected = function(x)
+        torch.manual_seed(1)
+        assert_same(run(x), expected)
+
+
+def test_complex_numbers_pass_through() -> None:
+    _check(lambda x: (torch.fft.fft(x), torch.fft.fft(x).real * 2), torch.randn(8))
+    _check(lambda x: (x * x).imag + 1, torch.randn(8, dtype=torch.complex64))
+
+
+def test_rotary_embedding_with_complex_numbers() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        turned = torch.view_as_complex(x.reshape(4, 4, 2)) * torch.polar(torch.ones(4), torch.arange(4.0))
+        return torch.view_as_real(turned).flatten(1)
+
+    found = _check(function, torch.randn(4, 8))
+    assert set(found) == {"aten.polar.default", "aten.mul.Tensor"}
+
+
+def test_unsigned_integers_pass_through() -> None:
+    _check(lambda x: x.to(torch.int32) + 1, torch.arange(4, dtype=torch.int32).to(torch.uint16))
+
+
+def test_a_higher_order_op() -> None:
+    function = lambda x: torch.cond(x.sum() > 0, lambda x: x + 1, lambda x: x - 1, (x,))  # noqa: E731
+    assert _check(function, torch.ones(3)) == {"cond": 1}
+
+
+@torch.library.custom_op("luminal_tests::twice", mutates_args=())
+def twice(x: torch.Tensor, n: int) -> torch.Tensor:
+    return x * 2 + n
+
+
+@twice.register_fake
+def _(x: torch.Tensor, n: int) -> torch.Tensor:
+    return torch.empty_like(x)
+
+
+@torch.library.custom_op("luminal_tests::increment", mutates_args=("x",))
+def increment(x: torch.Tensor) -> None:
+    x.add_(1)
+
+
+def test_a_custom_op() -> None:
+    assert _check(lambda x: twice(x + 1, 3).sin(), torch.randn(3)) == {"luminal_tests.twice.default": 1}
+
+
+def test_a_custom_op_that_writes() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        y = x * 2
+        increment(y)
+        return y
+
+    _check(function, torch.randn(3))
+
+
+def test_a_custom_op_that_writes_into_an_argument() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        increment(x)
+        return x * 2
+
+    x, y = torch.zeros(3), torch.zeros(3)
+    assert_same(compiled(function, strict=False)(x), function(y))
+    assert_same(x, y)
+
+
+def test_checks_of_linear_algebra_have_their_effect() -> None:
+    run = compiled(lambda x: torch.linalg.inv(x) * 2, strict=False)
+    x = torch.randn(4, 4) + 4 * torch.eye(4)
+    torch.testing.assert_close(run(x), torch.linalg.inv(x) * 2)
+    with pytest.raises(torch.linalg.LinAlgError):
+        run(torch.zeros(4, 4))
+
+
+def test_several_results() -> None:
+    _check(lambda x: [part * 2 for part in torch.linalg.qr(x)], torch.randn(4, 4))
+
+
+def test_bfloat16_reaches_the_op() -> None:
+    _check(
+        lambda x: torch.histc(x.float(), 4, 0.0, 1.0).bfloat16() + torch.logcumsumexp(x, 0).sum(),
+        torch.rand(6).bfloat16(),
+    )

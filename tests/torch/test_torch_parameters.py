@@ -1,0 +1,128 @@
+"""Parameters are laid out once, and again when they change: found out by identity, version and address."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch_harness import assert_same, compiled
+
+from luminal.plan.constants import invalidate
+from luminal.torch.calling import CompiledGraph
+
+
+@pytest.fixture
+def binds(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Grows by one whenever parameters are bound."""
+    seen: list[int] = []
+    bind = CompiledGraph._bind
+
+    def counted(graph: CompiledGraph, given: Any) -> None:
+        before = graph._bound
+        bind(graph, given)
+        if graph._bound is not before:
+            seen.append(1)
+
+    monkeypatch.setattr(CompiledGraph, "_bind", counted)
+    return seen
+
+
+def _model() -> torch.nn.Module:
+    return torch.nn.Sequential(torch.nn.Linear(4, 5), torch.nn.ReLU(), torch.nn.Linear(5, 2)).eval()
+
+
+def _agree(model: torch.nn.Module, run: Any) -> bool:
+    x = torch.randn(3, 4)
+    with torch.no_grad():
+        return torch.allclose(run(x), model(x), atol=1e-6)
+
+
+def _in_place(model: Any) -> None:
+    with torch.no_grad():
+        model[0].weight.add_(1)
+
+
+def _new_data(model: Any) -> None:
+    model[0].weight.data = torch.randn(5, 4)
+
+
+def _new_parameter(model: Any) -> None:
+    model[2].weight = torch.nn.Parameter(torch.randn(2, 5))
+
+
+def _load(model: Any) -> None:
+    model.load_state_dict({name: torch.randn_like(value) for name, value in model.state_dict().items()})
+
+
+@pytest.mark.parametrize(
+    "change", [_in_place, _new_data, _new_parameter, _load], ids=lambda f: f.__name__.strip("_")
+)
+def test_a_change_is_seen(change: Any, binds: list[int]) -> None:
+    model = _model()
+    run = compiled(model)
+    assert _agree(model, run)
+    assert _agree(model, run)
+    assert len(binds) == 1
+    change(model)
+    assert _agree(model, run)
+    assert len(binds) == 2
+
+
+def test_a_change_that_nobody_can_see_needs_invalidate() -> None:
+    model: Any = _model()
+    run = compiled(model)
+    assert _agree(model, run)
+    model[0].weight.detach().numpy()[:] = 2.0
+    invalidate()
+    assert _agree(model, run)
+
+
+def test_frozen_parameters_are_not_looked_at(binds: list[int]) -> None:
+    model: Any = _model()
+    run = compiled(model, freeze=True)
+    assert _agree(model, run)
+    _in_place(model)
+    assert _agree(model, run) is False or len(binds) == 1
+    invalidate()
+    assert _agree(model, run)
+    assert len(binds) == 2
+
+
+def test_parameters_of_inference_mode() -> None:
+    with torch.inference_mode():
+        model = _model()
+        run = compiled(model)
+        x = torch.randn(3, 4)
+        assert_same(run(x), model(x))
+        assert_same(run(x + 1), model(x + 1))
+
+
+def test_a_buffer_that_the_model_updates_is_no_constant() -> None:
+    class Counter(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("count", torch.zeros(()))
+            self.weight = torch.nn.Parameter(torch.randn(4))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.count += 1
+            return x * self.weight + self.count
+
+    model = Counter()
+    run = compiled(model)
+    x = torch.randn(4)
+    with torch.no_grad():
+        for step in range(1, 4):
+            assert_same(run(x), x * model.weight + step)
+    assert float(model.count) == 3
+
+
+def test_large_constant_tensors_of_the_graph() -> None:
+    table = torch.arange(1000.0)
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return x + torch.tensor(list(range(1000)), dtype=torch.float32)
+
+    x = torch.randn(1000)
+    assert_same(compiled(function)(x), x + table)
