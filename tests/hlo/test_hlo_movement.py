@@ -169,6 +169,12 @@ def test_reductions_by_dtype(dtype: torch.dtype) -> None:
     check(lambda b, x: b.argmin(x, axis=None), [x], (x.int() if dtype == torch.bool else x).argmin())
 
 
+def test_running_sums_start_from_zero() -> None:
+    """Invariant: no running sum is -0.0."""
+    x = torch.tensor([[-0.0, -0.0, 1.0]])
+    check(lambda b, x: b.cumsum(x, axis=1), [x], torch.tensor([[0.0, 0.0, 1.0]]))
+
+
 def test_narrow_sums_accumulate_in_single_precision() -> None:
     x = torch.full((4096,), 60000.0, dtype=torch.float16)
     check(lambda b, x: b.mean(x, axes=(0,)), [x], x.mean(0))

@@ -192,7 +192,9 @@ def _arg_array(function: Callable[..., Any], x: Array, axis: int | None, keepdim
 
 
 def _scan_array(function: Callable[..., Any], x: Array, axis: int) -> Array:
-    return function(x, axis, x.dtype)
+    """Sums start from 0.0, so that none is -0.0."""
+    found = function(x, axis, x.dtype)
+    return found + x.dtype.type(0) if function is np.cumsum else found
 
 
 def _running_array(better: Callable[[Array, Array], Array], x: Array, axis: int) -> list[Array]:
