@@ -7,7 +7,7 @@ buffer; and kept values may be *joined*, computed by one region with several out
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from luminal.dialects.graph_op import GraphOp
@@ -168,8 +168,9 @@ class Partition:
         joined: dict[int, tuple[int, ...]] = {}
         for group in sorted(cuts.joined):
             members = tuple(n for n in sorted(group) if n in roots and n not in owner and n not in joined)
-            if len(members) > 1 and self._may_join(members, readers, owner):
-                joined.update(dict.fromkeys(members, members))
+            wanted = {**joined, **dict.fromkeys(members, members)}
+            if len(members) > 1 and self._may_join(members, readers, owner, wanted):
+                joined = wanted
         inner: dict[tuple[int, ...], set[int]] = {}
         for number in roots - owner.keys():
             inner.setdefault(joined.get(number, (number,)), set())
@@ -184,24 +185,28 @@ class Partition:
         return {number: self.strides(self.graph.values[number]) for number in sorted(numbers)}
 
     def _may_join(
-        self, members: tuple[int, ...], readers: dict[int, set[int]], owner: dict[int, int]
+        self,
+        members: tuple[int, ...],
+        readers: Mapping[int, set[int]],
+        owner: Mapping[int, int],
+        joined: Mapping[int, tuple[int, ...]],
     ) -> bool:
-        """Whether no value of a region between two members would have to be known before and after it."""
+        """Whether no region between two members would have to run after and before their own."""
         if any(self.graph.values[number].op == "scan" for number in members):
             return False
-        stack = [(number, True) for number in members]
-        seen: set[int] = set()
+        stack, seen = list(members), set[int]()
         while stack:
-            number, is_member = stack.pop()
+            number = stack.pop()
             for reader in readers.get(number, ()):
                 reader = owner.get(reader, reader)
                 if reader == OTHER and number != members[-1]:
                     return False  # an opaque step might stand between
-                if reader in members and not is_member:
+                if reader in members and number not in members:
                     return False
-                if reader >= 0 and reader not in seen and reader not in members:
-                    seen.add(reader)
-                    stack.append((reader, False))
+                for other in joined.get(reader, (reader,)):
+                    if other not in seen and other not in members and other >= 0:
+                        seen.add(other)
+                        stack.append(other)
         return True
 
 

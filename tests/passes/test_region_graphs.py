@@ -148,6 +148,19 @@ def test_joined_regions_have_several_outputs() -> None:
         np.testing.assert_array_equal(have, want)
 
 
+def test_joins_that_would_wait_for_each_other_are_left_out() -> None:
+    def body(b: PrimitiveBuilder, x, y):
+        first, second = b.exp2(x), b.exp2(y)
+        return b.max_reduce(first, [0]), b.max_reduce(second, [0]), first, second
+
+    partition = Partition.of(graph_of([tensor(5), tensor(5)], body))
+    after, behind, first, second = (value.number for value in partition.graph.outputs)
+    crossed = frozenset({tuple(sorted((first, behind))), tuple(sorted((second, after)))})
+    assert len(form_regions(partition, Cuts(joined=crossed)).steps) == 3
+    along = frozenset({tuple(sorted((first, second))), tuple(sorted((after, behind)))})
+    assert len(form_regions(partition, Cuts(joined=along)).steps) == 2
+
+
 def test_what_is_a_contraction() -> None:
     graph = graph_of([tensor(3, 4), tensor(4, 5)], lambda b, x, y: b.sum_reduce(matmul(b, x, y), [0]))
     found = [value.op for value in Partition.of(graph).graph.values if is_contraction(value)]
