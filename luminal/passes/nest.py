@@ -96,9 +96,7 @@ class OpenStage:
         if len(lanes) > 1:
             raise ScheduleError(f"stage {stage}: two factors have the role lane")
         _check_registers_inside(stage, factors)
-        targets = frozenset(
-            region.outputs[target.output].term if target.output >= 0 else terms[target.term] for target in stage.targets
-        )
+        targets = frozenset(terms[target.term] for target in stage.targets if target.output < 0)
         loops = [factor for factor in factors if factor.role in LOOP_ROLES]
         registers = [factor for factor in factors if factor.role == "tile"] + lanes
         return OpenStage(stage, loops, registers, targets, placed)

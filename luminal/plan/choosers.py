@@ -13,11 +13,9 @@ from luminal.emit_cpu.cache import cache_directory
 from luminal.options import CompileOptions, thread_count
 from luminal.plan.measure import HostMeasurer, host_machine
 from luminal.plan.native_kernels import KernelCompiler
-from luminal.search.chooser import Budget, Choice, TimedChooser
+from luminal.search.chooser import Budget, Choice, TimedChooser, plain_candidate
 from luminal.search.database import Database
-from luminal.search.generate import Generator
 from luminal.search.machine import Machine
-from luminal.search.shapes import Shapes
 
 BUDGETS: Mapping[str, Budget] = {
     "default": Budget(),
@@ -30,8 +28,7 @@ class PlainChooser:
 
     def choose(self, region: Region, key: str, hint: Mapping[str, int]) -> Choice:
         del key
-        candidate = Generator(region, Machine(lanes=1, registers=16), Shapes(region, hint)).fallback()
-        return Choice(candidate.schedule, 1)
+        return Choice(plain_candidate(region, Machine(lanes=1, registers=16), hint).schedule, 1)
 
 
 @lru_cache(maxsize=4)

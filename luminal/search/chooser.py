@@ -118,7 +118,7 @@ class TimedChooser:
             self.timed += 1
             runs.append((candidate, runnable))
         if not runs:
-            raise ScheduleError("the region has no legal schedule")
+            raise ScheduleError(f"the region has no legal schedule:\n{region_text(region)}")
         if len(runs) == 1:
             return _choice(runs[0][0]), runs[0][0].estimate.seconds(self.machine)
         times = self._interleave([run for _, run in runs], arguments, outputs, dims)
@@ -147,12 +147,23 @@ class TimedChooser:
         return [statistics.median(times) for times in samples]
 
 
+def plain_candidate(region: Region, machine: Machine, hint: Mapping[str, int]) -> Candidate:
+    """The first legal schedule of plain loops."""
+    for candidate in _placed(region, Generator(region, machine, Shapes(region, hint)).fallbacks()):
+        return candidate
+    raise ScheduleError(f"the region has no legal schedule:\n{region_text(region)}")
+
+
 def legal_candidates(
     region: Region, machine: Machine, hint: Mapping[str, int], coarse: bool = False
 ) -> Iterator[Candidate]:
     """The candidates that the placement pass accepts, each once, in the roofline's order."""
+    return _placed(region, Generator(region, machine, Shapes(region, hint), coarse).candidates())
+
+
+def _placed(region: Region, candidates: Sequence[Candidate]) -> Iterator[Candidate]:
     seen: set[str] = set()
-    for candidate in Generator(region, machine, Shapes(region, hint), coarse).candidates():
+    for candidate in candidates:
         text = str(candidate.schedule)
         if text in seen:
             continue

@@ -9,9 +9,11 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import cast
 
 from luminal.dialects.kernel.schedule import Buffer, Factor, Schedule, Stage, Target
-from luminal.dialects.kernel.terms import Region, Term
+from luminal.dialects.kernel.region_text import natural_key
+from luminal.dialects.kernel.terms import Region, ScanAttribute, Term, postorder
 from luminal.search.machine import Machine
 from luminal.search.roofline import (
     STRIDED_SECONDS,
@@ -94,31 +96,58 @@ class Generator:
         else:
             found += self._single()
         found.sort(key=lambda candidate: candidate.estimate.seconds(self.machine))
-        return [*found, self.fallback()]
+        return [*found, *self.fallbacks()]
 
-    def fallback(self) -> Candidate:
-        """Every index a loop: legal for every region, and slow."""
-        stages: list[Stage] = []
+    def fallbacks(self) -> list[Candidate]:
+        """Slow schedules of plain loops, of which one is legal for every region: all in one nest for each output; or
+        every reduction and scan kept in memory of its own first, where none can stand inside another's loops."""
+        seconds = self.shapes.volume(set(self.shapes.sizes)) * 2e-9
+        kept = tuple(self._kept_plainly())
+        stops = frozenset(self.region.terms()[stage.targets[0].term] for stage in kept)
+        return [
+            Candidate(Schedule(tuple(self._plain_roots(frozenset()))), Estimate(seconds, 1), "scalar"),
+            Candidate(Schedule(tuple(self._plain_roots(stops)), kept), Estimate(2 * seconds, 1), "scalar"),
+        ]
+
+    def _plain_roots(self, stops: frozenset[Term]) -> Iterator[Stage]:
         for position, output in enumerate(self.region.outputs):
             strides = self.shapes.output_strides(position)
-            free = sorted(output.indices, key=lambda index: (-strides[index], index))
-            scans = scanned_indices(output.terms, frozenset())
-            sums = reduced_indices(output.terms, frozenset())
-            late = [i for i in free if i in sums and i not in scans] + scans
+            ordered = self.region.is_ordered(output)
+            free = sorted(output.indices, key=natural_key if ordered else lambda index: (-strides[index], index))
+            below_stops = tuple(term for term in output.terms if term not in stops)
+            scans = scanned_indices(below_stops, stops)
+            sums = reduced_indices(below_stops, stops)
+            late = [] if ordered else [i for i in free if i in sums and i not in scans] + scans
             early = [i for i in free if i not in late]
             factors = [Factor(index, None) for index in (*early, *late)]
-            if early and output.dynamic is None:
+            if early and not ordered:
                 factors[0] = Factor(early[0], None, "parallel")
             factors += [Factor(index, None) for index in sums if index not in output.indices]
-            stages.append(Stage((Target(output=position),), tuple(factors)))
-        volume = self.shapes.volume(set(self.shapes.sizes))
-        return Candidate(Schedule(tuple(stages)), Estimate(volume * 2e-9, 1), "scalar")
+            yield Stage((Target(output=position),), tuple(factors))
+
+    def _kept_plainly(self) -> Iterator[Stage]:
+        """A stage for each reduction, scan and carried loop that stands outside of other loops, operands before users."""
+        open_loops: dict[Term, frozenset[int]] = {}
+        for term, number in self.numbers.items():
+            around = frozenset[int]().union(*(open_loops[operand] for operand in term.operands))
+            if term.op == "carry":
+                around = frozenset({cast("tuple[int, int]", term.attribute)[0]})
+            elif term.op == "loop":
+                around -= {term.loop.identifier}
+            open_loops[term] = around
+            if term.op not in ("reduce", "scan", "project") or around:
+                continue
+            along = _along(term)
+            free = sorted(term.free - set(along), key=natural_key)
+            held = free + along if term.op == "scan" else free
+            target = Target(term=number, buffer=Buffer(tuple((index, None) for index in held)))
+            yield Stage((target,), tuple(Factor(index, None) for index in (*free, *along)))
 
     # ---- regions of one stage
 
     def _single(self) -> list[Candidate]:
         outputs = self.region.outputs
-        if any(output.dynamic is not None for output in outputs) or len({o.indices for o in outputs}) != 1:
+        if any(map(self.region.is_ordered, outputs)) or len({o.indices for o in outputs}) != 1:
             return []
         roots = tuple(term for output in outputs for term in output.terms)
         if scanned_indices(roots, frozenset()):
@@ -380,7 +409,7 @@ class Generator:
 
     def _merged(self) -> list[Candidate]:
         output = self.region.outputs[0]
-        if len(self.region.outputs) != 1 or output.dynamic is not None or output.guard is not None:
+        if len(self.region.outputs) != 1 or self.region.is_ordered(output) or output.guard is not None:
             return []
         inner = self.region.inner
         strides = self.shapes.output_strides(0)
@@ -507,6 +536,15 @@ def _filled(factor: Factor, index: str, extent: int) -> Factor:
 
 def _lane(nest: Nest) -> str | None:
     return next((factor.index for factor in nest.factors if factor.role == "lane"), None)
+
+
+def _along(term: Term) -> list[str]:
+    """The indices that a reduction, a scan or a carried loop, loops inside its steps included, runs over."""
+    if term.op == "scan":
+        return [cast(ScanAttribute, term.attribute).index]
+    if term.op == "reduce":
+        return list(term.reduce.indices)
+    return [t.loop.index for t in reversed(list(postorder([term]))) if t.op == "loop" and t.loop.index not in term.free]
 
 
 def _own_sums(term: Term, stops: frozenset[Term]) -> list[str]:

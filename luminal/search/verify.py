@@ -40,7 +40,7 @@ def sample_output(
     None where the output is empty, written at computed addresses, or combined with what its memory holds.
     """
     output = region.outputs[position]
-    if output.dynamic is not None or output.guard is not None or output.combine != "set":
+    if output.guard is not None or region.is_ordered(output):
         return None
     sizes = {index: extent.evaluate(dims) for index, extent in region.extents.items()}
     if any(sizes[index] == 0 for index in output.indices):

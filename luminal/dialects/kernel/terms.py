@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, cast
 
-from luminal.dim import Dim, as_dim, product
+from luminal.dim import Dim, as_dim, known_less, product
 from luminal.dtype import DType, bool_, i64
 
 Attribute = object
@@ -295,9 +295,26 @@ class Region:
         """The canonical number of each term, which schedules and the printed form use."""
         return {term: number for number, term in enumerate(self.terms())}
 
+    def is_ordered(self, output: Output) -> bool:
+        """Whether an output's writes may meet, so that they run in the natural order of its indices, one by one."""
+        if output.dynamic is not None or output.combine != "set" or output.indices != output.address.indices:
+            return True
+        digits = sorted(output.address.strides, key=lambda part: _typical(part[1]))
+        reach = as_dim(0)
+        for index, stride in digits:
+            if not known_less(reach, stride):
+                return True
+            reach = reach + stride * (self.extents[index] - 1)
+        return False
+
     def elements(self, term: Term) -> Dim:
         """How many values a term has over its free indices."""
         return product(self.extents[name] for name in sorted(term.free))
+
+
+def _typical(size: Dim) -> int:
+    """A size where every symbol is large: strides in the order of these values are in their order nearly always."""
+    return size.evaluate({s.name: max(s.minimum, min(1009, s.maximum or 1009)) for s in size.symbols()})
 
 
 def _affine_dims(address: Affine) -> list[Dim]:
