@@ -6,6 +6,7 @@ into digits where a reshape cuts inside it, and gets another leaf's name where a
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import cast
@@ -13,6 +14,9 @@ from typing import cast
 from luminal.dialects.kernel.terms import Affine, Term, TermTable
 from luminal.dim import Dim, divide_exact, known_equal
 from luminal.passes.index_algebra import FIRST, ONE, Index, IndexAlgebra, LeafSplit, typical
+
+_COMPARED = 8
+"""The first points of a value, with which a further one is compared."""
 
 
 @dataclass(eq=False, slots=True)
@@ -43,7 +47,7 @@ class Leaves:
     def begin(self) -> None:
         """Forget what was walked."""
         self.pinned: frozenset[str] = frozenset()
-        self._seen: dict[int, list[Point]] = {}
+        self._seen: dict[int, dict[Point, None]] = {}
         self._contexts: dict[str, set[str]] = {}
         self._order: dict[str, int] = {}
 
@@ -94,10 +98,10 @@ class Leaves:
         Of two leaves the one that was bound later gets the other's name: then all that was walked before it stays as
         it is in the next attempt, and attempts come to an end.
         """
-        points = self._seen.setdefault(number, [])
-        for other in points:
-            if other is point:
-                return
+        points = self._seen.setdefault(number, {})
+        if point in points:
+            return
+        for other in itertools.islice(points, _COMPARED):
             if other.guard is not point.guard or len(other.indices) != len(point.indices):
                 continue
             for one, another in self._differences(point, other):
@@ -105,7 +109,7 @@ class Leaves:
                 if self._may_become(later, earlier):
                     self._parts[later] = ((earlier, ONE),)
                     raise Renamed
-        points.append(point)
+        points[point] = None
 
     def _bound_at(self, leaf: str) -> int:
         return -1 if leaf in self.pinned else self._order.get(leaf, -1)

@@ -250,8 +250,10 @@ def _scatter(m: _Maker) -> SSAValue | None:
     assert value is not None
     shape = type_of(value).shape
     combines = ("set", "max", "min") if type_of(x).dtype is bool_ else ("set", "add", "max", "min")
+    combine = m.draw(st.sampled_from(combines))
     indices = [m.fitting_index(shape, size) for size in type_of(x).shape]
-    return m.clamp(m.build.scatter(x, value, indices, m.draw(st.sampled_from(combines))))
+    made = m.build.scatter(x, value, indices, combine)
+    return m.clamp(made) if combine == "add" else made
 
 
 def _sort(m: _Maker) -> SSAValue | None:

@@ -10,11 +10,13 @@ from hypothesis import strategies as st
 
 from luminal.dialects.kernel.region_text import parse_region, region_key, region_text
 from luminal.dialects.primitive.interpreter import interpret
+from luminal.dim import Dim
 from luminal.passes.canonical_region import canonical_region
 from luminal.passes.cut_choices import initial_cuts, neighbours
 from luminal.passes.cuts import Cuts, Partition
 from luminal.passes.form_regions import form_regions
 from luminal.passes.interpret_regions import interpret_regions
+from luminal.passes.value_graph import Interface, contiguous_strides
 from tests.passes.random_primitives import RandomGraph, random_graphs
 
 _SETTINGS = settings(
@@ -71,6 +73,44 @@ def test_moves(case: RandomGraph, seed: int) -> None:
             break
         cuts = chance.choice(moves)[1]
     check(case, partition, cuts)
+
+
+@given(random_graphs(8), st.integers(0, 2**16))
+@_SETTINGS
+def test_border(case: RandomGraph, seed: int) -> None:
+    """Any order of axes in memory, and outputs that end in the memory of inputs which others still read."""
+    chance = random.Random(seed)
+    destinations: dict[int, int] = {}
+    for position, kind in enumerate(case.graph.output_types):
+        fits = [n for n, given in enumerate(case.graph.input_types) if given == kind]
+        fits = [n for n in fits if n not in destinations.values()]
+        if fits and chance.random() < 0.8:
+            destinations[position] = chance.choice(fits)
+    Interface(
+        [shuffled_strides(kind.shape, chance) for kind in case.graph.input_types],
+        [shuffled_strides(kind.shape, chance) for kind in case.graph.output_types],
+        frozenset(
+            n for n in range(len(case.inputs)) if n not in destinations.values() and chance.random() < 0.3
+        ),
+        destinations,
+    ).attach(case.graph)
+    partition = Partition.of(case.graph)
+    check(case, partition, None)
+    regions = form_regions(partition)
+    for position, target in destinations.items():
+        number = regions.outputs[position]
+        while regions.values[number].shares >= 0:
+            number = regions.values[number].shares
+        assert number == regions.inputs[target]
+
+
+def shuffled_strides(shape: tuple[Dim, ...], chance: random.Random) -> tuple[Dim, ...] | None:
+    """Strides of a dense tensor with its axes in some order; None, for row-major order, now and then."""
+    if chance.random() < 0.3:
+        return None
+    order = chance.sample(range(len(shape)), len(shape))
+    strides = contiguous_strides([shape[axis] for axis in order])
+    return tuple(strides[order.index(axis)] for axis in range(len(shape)))
 
 
 @given(random_graphs())
