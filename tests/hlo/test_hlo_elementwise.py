@@ -14,6 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional
 
+from luminal.errors import DivisionByZeroError
+
 FLOATS = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
 INTEGERS = [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8]
 SPECIAL = [
@@ -424,3 +426,12 @@ def test_creation() -> None:
     ]
     for symbolic in (False, True):
         check(build, [x], expected, symbolic=symbolic)
+
+
+@pytest.mark.parametrize("name", ["floor_divide", "trunc_divide", "remainder", "fmod"])
+def test_zero_divides_nothing_without_an_error(name: str) -> None:
+    """Invariant: only an element that is divided by zero is an error, not a zero beside an empty tensor."""
+    empty, zero = torch.zeros(0, 3, dtype=torch.int64), torch.zeros((), dtype=torch.int64)
+    check(lambda b, x, y: b.emit(name, x, y), [empty, zero], empty)
+    with pytest.raises(DivisionByZeroError):
+        run(lambda b, x, y: b.emit(name, x, y), [torch.ones(3, dtype=torch.int64), zero])

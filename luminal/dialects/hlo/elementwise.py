@@ -151,8 +151,9 @@ define(
 # ---- arithmetic ------------------------------------------------------------------------------------------------
 
 
-def _check_divisor(y: Array) -> None:
-    if y.dtype.kind in "iu" and not y.all():
+def _check_divisor(x: Array, y: Array) -> None:
+    """A zero beside which there is nothing to divide does no harm."""
+    if y.dtype.kind in "iu" and x.size and not y.all():
         raise DivisionByZeroError("an integer was divided by zero")
 
 
@@ -161,7 +162,7 @@ def _sign(x: Expression) -> Expression:
 
 
 def _remainder_array(x: Array, y: Array) -> Array:
-    _check_divisor(y)
+    _check_divisor(x, y)
     if x.dtype.kind != "f":
         return np.mod(x, y)
     rest = np.fmod(x, y)
@@ -169,7 +170,7 @@ def _remainder_array(x: Array, y: Array) -> Array:
 
 
 def _fmod_array(x: Array, y: Array) -> Array:
-    _check_divisor(y)
+    _check_divisor(x, y)
     return np.fmod(x, y)
 
 
@@ -178,7 +179,7 @@ def _trunc_divide(x: Expression, y: Expression) -> Expression:
 
 
 def _trunc_divide_array(x: Array, y: Array) -> Array:
-    _check_divisor(y)
+    _check_divisor(x, y)
     if x.dtype.kind == "f":
         return np.trunc(x / y)
     quotient = np.floor_divide(x, y)
@@ -201,7 +202,7 @@ def _floor_divide(x: Expression, y: Expression) -> Expression:
 
 
 def _floor_divide_array(x: Array, y: Array) -> Array:
-    _check_divisor(y)
+    _check_divisor(x, y)
     if x.dtype.kind != "f":
         return np.floor_divide(x, y)
     rest = np.fmod(x, y)
