@@ -240,7 +240,7 @@ def _sum_reduce(op: PrimitiveOp, xs: Sequence[Array], dims: Dims) -> Array:
         kept = [axis for axis in range(wide.ndim) if axis not in axes]
         length = int(np.prod([wide.shape[axis] for axis in axes]))
         rows = wide.transpose(*kept, *axes).reshape(*(wide.shape[axis] for axis in kept), length)
-        wide = combine.accumulate(np.insert(rows, 0, start, axis=-1), axis=-1)[..., -1:]
+        wide = combine.accumulate(np.insert(rows, 0, start, axis=-1), axis=-1, dtype=wide.dtype)[..., -1:]
         axes = (wide.ndim - 1,)
     # from +0.0, so that a sum of negative zeros is +0.0
     total = combine.reduce(wide, axes, dtype=wide.dtype, initial=start)
