@@ -107,7 +107,9 @@ def _check_registers_inside(stage: Stage, factors: list[PlacedFactor]) -> None:
     seen_register: set[str] = set()
     for factor in factors:
         if factor.role in LOOP_ROLES and factor.index in seen_register:
-            raise ScheduleError(f"stage {stage}: loop {factor} stands inside a tile or lane of the same index")
+            raise ScheduleError(
+                f"stage {stage}: loop {factor} stands inside a tile or lane of the same index"
+            )
         if factor.role not in LOOP_ROLES:
             seen_register.add(factor.index)
 
@@ -154,7 +156,9 @@ class PlacedBuffer:
         if block is None:
             return (region.extents[index] + (weight - 1)) // weight
         if block % weight:
-            raise ScheduleError(f"buffer {self.buffer}: a block of {block} of {index} is no multiple of {weight}")
+            raise ScheduleError(
+                f"buffer {self.buffer}: a block of {block} of {index} is no multiple of {weight}"
+            )
         return as_dim(block // weight)
 
     def elements(self, region: Region) -> Dim:
@@ -168,11 +172,19 @@ class PlacedBuffer:
             if weight < digit_weight:
                 continue
             outermost = position == len(digits) - 1
-            fits = outermost or (extent is not None and as_dim(weight * extent) == size * digit_weight) or (
-                extent is not None and size.constant is not None and weight * extent <= digit_weight * size.constant
+            fits = (
+                outermost
+                or (extent is not None and as_dim(weight * extent) == size * digit_weight)
+                or (
+                    extent is not None
+                    and size.constant is not None
+                    and weight * extent <= digit_weight * size.constant
+                )
             )
             if weight % digit_weight or not fits:
-                raise ScheduleError(f"buffer {self.buffer}: a factor of {index} of weight {weight} straddles its digits")
+                raise ScheduleError(
+                    f"buffer {self.buffer}: a factor of {index} of weight {weight} straddles its digits"
+                )
             return stride * (weight // digit_weight)
         return as_dim(0)
 
@@ -203,4 +215,3 @@ class MemoryLoop:
     factors: OpenStage
     inits: list[OpenStage]
     body: list[OpenStage]
-

@@ -130,10 +130,21 @@ class _Evaluator:
         self.memo: dict[tuple[Term, frozenset[str]], Array] = {}
 
     def value(self, term: Term) -> Array:
-        key = (term, frozenset(name for name in term.free if self.env[name].shape[0] == 1))
-        if key not in self.memo:
-            self.memo[key] = self._compute(term)
-        return self.memo[key]
+        """A term's value; chains of elementwise terms have any length, so they are worked off by a stack."""
+        stack = [term]
+        while stack:
+            found = stack[-1]
+            missing = [o for o in found.operands if self._key(o) not in self.memo] if found.op in ELEMENTWISE else []
+            if missing:
+                stack += missing
+                continue
+            stack.pop()
+            if self._key(found) not in self.memo:
+                self.memo[self._key(found)] = self._compute(found)
+        return self.memo[self._key(term)]
+
+    def _key(self, term: Term) -> tuple[Term, frozenset[str]]:
+        return term, frozenset(name for name in term.free if self.env[name].shape[0] == 1)
 
     def _affine(self, affine: Affine) -> Array:
         total: Array = np.array(affine.offset.evaluate(self.dims), np.int64)

@@ -195,3 +195,12 @@ def test_carried_loop_in_memory() -> None:
     assert str(schedule) == text
     run_and_compare(region, schedule, {"m": 6})
     assert f32 == region.outputs[0].dtype
+
+
+def test_chains_of_any_length_are_placed() -> None:
+    b = regions.Builder()
+    value = b.read(0, {"i": 1})
+    for _ in range(2000):
+        value = b.apply("add", value, b.number(1))
+    region = b.region({"i": 8}, [8], [(value, {"i": 1})])
+    run_and_compare(region, parse_schedule("out0: i:*"), {})

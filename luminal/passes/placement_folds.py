@@ -1,0 +1,274 @@
+"""How folds are placed: reductions that share a nest, scans that ride in loops, carried loops in registers or memory."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import cast
+
+from xdsl.ir import SSAValue
+
+from luminal.dialects.kernel.monoids import identity_bits
+from luminal.dialects.kernel.placed import AccumulateOp, ApplyOp, ConstantOp, ContractOp, ReduceOp, tile_of
+from luminal.dialects.kernel.placed_types import TileAxis
+from luminal.dialects.kernel.schedule import Target
+from luminal.dialects.kernel.terms import ScanAttribute, Term, depends_on
+from luminal.dtype import bool_
+from luminal.errors import ScheduleError
+from luminal.passes.nest import OpenStage, PlacedFactor
+from luminal.passes.placement_memory import MemoryPlacement
+from luminal.passes.placement_state import Values
+
+
+class FoldPlacement(MemoryPlacement):
+    """Reductions, scans and carried loops of the stage at hand."""
+
+    def _identity(self, monoid: str, term: Term, operand: int) -> SSAValue:
+        value = term.operands[operand]
+        bound = {term.attribute.index} if isinstance(term.attribute, ScanAttribute) else set[str]()
+        axes = self._axes(frozenset().union(*(part.free for part in term.operands)) - bound)
+        return self._add(ConstantOp.of(identity_bits(monoid, value.dtype, operand), value.dtype, axes))
+
+    def _reduce(self, term: Term) -> SSAValue:
+        """All pending reductions over one set of indices at one depth, independent of each other, in one nest."""
+        assert self.stage is not None
+        indices = frozenset(term.reduce.indices)
+        if any(scope.factor is not None and scope.factor.index in indices for scope in self.path):
+            raise ScheduleError(f"reduction {term} stands inside a loop over its own index")
+        stage = self.stage
+        group = self._reduction_group(term, indices)
+        riders = self._riders(group, indices)
+        inits = [self._identity(r.reduce.monoid, r, n) for r in group for n in range(len(r.operands))]
+
+        def body(carries: Values) -> Values:
+            self.stage = stage
+            following: Values = []
+            rest = list(carries)
+            for reduction in group:
+                count = len(reduction.operands)
+                following += self._accumulate(reduction, indices, rest[:count])
+                rest = rest[count:]
+            for target in riders:
+                self._write(target)
+            return following
+
+        results = self._nest_carrying(self._unbound(indices), inits, body)
+        self.stage = stage
+        found: SSAValue | None = None
+        for reduction in group:
+            count = len(reduction.operands)
+            value = self._drop_axes(reduction, indices, results[:count])
+            results = results[count:]
+            self.path[-1].memo[self._key(reduction)] = value
+            found = value if reduction is term else found
+        assert found is not None
+        return found
+
+    def _accumulate(self, reduction: Term, indices: frozenset[str], carries: Values) -> Values:
+        element = reduction.operands[0]
+        mask = self._guard(indices)
+        if (
+            reduction.reduce.monoid == "sum"
+            and element.op == "mul"
+            and element.dtype.is_float
+            and not self._stored(element)
+        ):
+            left, right = (self._value(operand) for operand in element.operands)
+            return [self._add(ContractOp.of(carries[0], left, right, mask))]
+        values = [self._value(operand) for operand in reduction.operands]
+        op = AccumulateOp.of(reduction.reduce.monoid, carries, values, mask)
+        self.block.add_op(op)
+        return list(op.combined)
+
+    def _drop_axes(self, reduction: Term, indices: frozenset[str], values: Values) -> SSAValue:
+        dropped = frozenset(axis for axis in self._axes(indices))
+        if not any(axis in dropped for value in values for axis in tile_of(value).axes):
+            return values[-1]
+        op = ReduceOp.of(reduction.reduce.monoid, values, dropped)
+        self.block.add_op(op)
+        return op.reduced[-1]
+
+    def _reduction_group(self, term: Term, indices: frozenset[str]) -> list[Term]:
+        depth = len(self.path) - 1
+        group = [term]
+        for other in self._pending_reductions():
+            if other in group or frozenset(other.reduce.indices) != indices or self._depth(other) != depth:
+                continue
+            if self._unbound(other.free) or self._key(other) in self.path[depth].memo:
+                continue
+            if any(depends_on(other, member) or depends_on(member, other) for member in group):
+                continue
+            group.append(other)
+        return group
+
+    def _riders(self, group: list[Term], indices: frozenset[str]) -> list[Target]:
+        """Targets that are written over the same loops and need none of the group's results."""
+        assert self.stage is not None
+        riders: list[Target] = []
+        for target in self.stage.stage.targets:
+            key = ("written", target, id(self.stage))
+            if (
+                key in self.path[-1].memo
+                or {f.index for f in self._unbound(self._target_indices(target))} != indices
+            ):
+                continue
+            if not indices <= self._target_indices(target):
+                continue
+            terms = (
+                self.region.outputs[target.output].terms
+                if target.output >= 0
+                else (self._target_term(target),)
+            )
+            if any(depends_on(t, member) for t in terms for member in group) or self._reduces(terms, indices):
+                continue
+            self.path[-1].memo[key] = True
+            riders.append(target)
+        return riders
+
+    def _reduces(self, terms: Sequence[Term], indices: frozenset[str]) -> bool:
+        """Whether terms hold an unknown reduction over indices whose loops are about to open."""
+        return any(
+            set(r.reduce.indices) & indices and self._key(r) not in self.path[-1].memo
+            for r in self._pending_reductions()
+            if any(depends_on(t, r) for t in terms)
+        )
+
+    def _pending_reductions(self) -> list[Term]:
+        """Reductions that the open stage computes itself, in canonical order."""
+        assert self.stage is not None
+        stage = self.stage
+        if stage.reductions is None:
+            seen: set[Term] = set()
+            roots = [t for target in stage.stage.targets for t in self._target_terms(target)]
+            stack = list(roots)
+            while stack:
+                term = stack.pop()
+                if term in seen or self._stored(term) or term in self.memory_loops:
+                    continue
+                seen.add(term)
+                stack += term.operands
+            found = [term for term in seen if term.op == "reduce"]
+            stage.reductions = sorted(found, key=lambda term: self.ranks[term])
+        return stage.reductions
+
+    def _scans_over(self, factor: PlacedFactor) -> list[Term]:
+        """Scans along a loop's index that the open stage computes: their running values ride in its loops."""
+        assert self.stage is not None
+        if any(scope.scans for scope in self.path if scope.factor and scope.factor.index == factor.index):
+            return []
+        seen: set[Term] = set()
+        stack = [t for target in self.stage.stage.targets for t in self._target_terms(target)]
+        scans: list[Term] = []
+        while stack:
+            term = stack.pop()
+            if term in seen or self._stored(term):
+                continue
+            seen.add(term)
+            stack += term.operands
+            if term.op == "scan" and cast(ScanAttribute, term.attribute).index == factor.index:
+                scans.append(term)
+        for scan in scans:
+            others = self._unbound(scan.free - {factor.index})
+            if others or any(f.index == factor.index for f in self.stage.registers):
+                raise ScheduleError(
+                    f"{scan}: its index {factor.index} is the innermost loop and has no tile or lane"
+                )
+        return sorted(scans, key=lambda term: self.ranks[term])
+
+    def _scan(self, term: Term) -> SSAValue:
+        attribute = cast(ScanAttribute, term.attribute)
+        for scope in reversed(self.path):
+            if term in scope.scans:
+                value = self._value(term.operands[0])
+                op = AccumulateOp.of(
+                    attribute.monoid, [scope.scans[term]], [value], self._guard(frozenset({attribute.index}))
+                )
+                self.block.add_op(op)
+                return op.combined[0]
+        raise ScheduleError(f"{term}: its index {attribute.index} is not looped over in order")
+
+    def _carry(self, term: Term) -> SSAValue:
+        identifier = cast(tuple[int, int], term.attribute)
+        buffer = self.loop_carries.get(identifier)
+        if buffer is None:
+            raise ScheduleError(f"{term} is used outside of its loop")
+        if buffer.overwritten:
+            raise ScheduleError(f"{term} is read after its next value has been written")
+        return self._read_buffer(buffer, term)
+
+    def _project(self, term: Term) -> SSAValue:
+        body = term.operands[0]
+        if body in self.memory_loops:
+            self._emit_memory_loop(body)
+            return self._read_buffer(self.loop_carries[body.loop.identifier, cast(int, term.attribute)], term)
+        results = self._register_loop(body)
+        for other in self.terms:
+            if other.op == "project" and other.operands[0] is body:
+                self.path[-1].memo[self._key(other)] = results[cast(int, other.attribute)]
+        return results[cast(int, term.attribute)]
+
+    def _register_loop(self, body: Term) -> Values:
+        """A carried loop whose carries live in registers."""
+        assert self.stage is not None
+        attribute = body.loop
+        count = len(attribute.carries)
+        stage = self.stage
+        if any(scope.factor is not None and scope.factor.index == attribute.index for scope in self.path):
+            raise ScheduleError(f"{body} stands inside a loop over its own index")
+        if any(factor.index == attribute.index for factor in stage.registers):
+            raise ScheduleError(f"{body}: its index {attribute.index} has a tile or lane")
+        carries = [
+            t
+            for t in self.ranks
+            if t.op == "carry" and cast(tuple[int, int], t.attribute)[0] == attribute.identifier
+        ]
+        inits = [
+            self._spread(self._value(t), self._axes(free))
+            for t, free in zip(body.operands[:count], attribute.carries, strict=True)
+        ]
+
+        def step(values: Values) -> Values:
+            self.stage = stage
+            for carry in carries:
+                position = cast(tuple[int, int], carry.attribute)[1]
+                self.path[-1].memo[self._key(carry)] = values[position]
+            following = [self._value(t) for t in body.operands[count:]]
+            mask = self._guard(frozenset({attribute.index}))
+            spread = [self._spread(v, tile_of(old).axes) for v, old in zip(following, values, strict=True)]
+            if mask is None:
+                return spread
+            return [
+                self._add(ApplyOp.of("select", None, [mask, new, old], tile_of(old).dtype))
+                for new, old in zip(spread, values, strict=True)
+            ]
+
+        results = self._nest_carrying(self._unbound(frozenset({attribute.index})), inits, step)
+        self.stage = stage
+        return results
+
+    def _spread(self, value: SSAValue, axes: tuple[TileAxis, ...]) -> SSAValue:
+        """A value over more tile axes: a carry's type holds all of its loop's axes."""
+        tile = tile_of(value)
+        if tile.axes == axes:
+            return value
+        true = self._add(ConstantOp.of(1, bool_, axes))
+        return self._add(ApplyOp.of("select", None, [true, value, value], tile.dtype))
+
+    def _emit_memory_loop(self, body: Term) -> None:
+        """A carried loop whose carries live in buffers: each iteration runs its stages in order."""
+        loop = self.memory_loops[body]
+        depth = self._scope_depth(loop.loop.at)
+        if ("filled", id(loop)) in self.path[depth].memo:
+            return
+        self.path[depth].memo["filled", id(loop)] = True
+        with self._at(depth):
+            for stage in loop.inits:
+                self._emit_stage(stage)
+                stage.destinations[0].overwritten = False
+            self.stage = loop.factors
+            self._nest(loop.factors.loops, functools.partial(self._emit_stages, loop.body))
+
+    def _emit_stages(self, stages: Sequence[OpenStage]) -> None:
+        for stage in stages:
+            self._emit_stage(stage)
+            stage.pending = False
