@@ -25,6 +25,7 @@ _COSTLY = 4
 """The weight of arithmetic from which a value is rather kept than computed twice."""
 _WIDE = 3
 """As many loads are dearer to repeat than one load of a kept value."""
+_MOST = 1 << 20
 _RESHAPES = ("permute", "reshape")
 _LONGEST = 400
 """Steps of elementwise code that are followed behind a contraction."""
@@ -90,7 +91,9 @@ class _First:
         for _ in range(_LONGEST):
             first = min(front, key=lambda found: found.number)
             if len(front) == 1 and first.op not in _RESHAPES:
-                if first is not value and self._holds_other(first, value):
+                if first is not value and (
+                    self._holds_other(first, value) or self._turns_cheaply(first, last)
+                ):
                     return last
                 last = first
             follows = first.users and all(user.is_elementwise or user.op in _RESHAPES for user in first.users)
@@ -98,6 +101,21 @@ class _First:
                 return last
             front = (front - {first}) | set(first.users)
         return last
+
+    def _turns_cheaply(self, value: Value, source: Value) -> bool:
+        """Whether a value is one cheap step from another with its axes in another order: better left to its readers,
+        so that what is stored keeps the order in which it is computed."""
+        weight, turned, stack = 0, False, [value]
+        while stack:
+            found = stack.pop()
+            if found is source or found.op in SPLATS:
+                continue
+            if found.number in self.roots and found is not value:
+                return False
+            weight += _WEIGHTS.get(found.op, 0)
+            turned |= found.op == "permute"
+            stack += found.operands
+        return turned and weight < _COSTLY
 
     def _settled(self, contraction: Value, root: Value) -> Value:
         """What a batched contraction computes is laid out for its reader, where that is no batched one."""
@@ -129,7 +147,10 @@ class _First:
         return False
 
     def _weigh(self) -> tuple[list[int], list[int]]:
-        """For each value, the arithmetic and the loads of computing one element from the roots so far."""
+        """For each value, the arithmetic and the loads of computing one element from the roots so far.
+
+        Cheap arithmetic of positions and constants counts nothing: most of it becomes part of an address.
+        """
         weights, loads = list[int](), list[int]()
         for value in self.graph.values:
             weight, load = _WEIGHTS.get(value.op, 0), 0
@@ -138,8 +159,8 @@ class _First:
                     load += 1
                 else:
                     weight, load = weight + weights[operand.number], load + loads[operand.number]
-            weights.append(min(weight, 1 << 20))
-            loads.append(min(load, 1 << 20))
+            weights.append(0 if weight < _COSTLY and not load else min(weight, _MOST))
+            loads.append(min(load, _MOST))
         return weights, loads
 
     def _keep_operands(self, contraction: Value) -> None:
