@@ -75,9 +75,9 @@ class _Forming:
         self._add_roots(cuts)
         self._add_opaque()
         self._add_checks()
-        moved = self._add_copies()
+        self._add_copies()
         self._place_scatters()
-        self._place_destinations(moved)
+        self._place_destinations()
 
     def _define(
         self, key: Key, dtype: DType, shape: tuple[Dim, ...], strides: tuple[Dim, ...], source: str
@@ -165,53 +165,44 @@ class _Forming:
                 if draft is not check:
                     draft.after.add(check)
 
-    def _copy(
-        self,
-        value: Value,
-        source: Key,
-        strides: tuple[Dim, ...],
-        target: Key,
-        target_strides: tuple[Dim, ...],
-    ) -> _Draft:
+    def _copy(self, value: Value, source: Key, target: Key, strides: tuple[Dim, ...]) -> _Draft:
         """A region that copies a value, which lies at `source` if in memory at all, to memory of its own."""
-        inline = value.op in SPLATS
-        memory = self.memory if inline else {**self.memory, value.number: strides}
-        instance = self.former.copied(value, target_strides, memory)
+        memory = self.memory
+        if value.op not in SPLATS:
+            memory = {**memory, value.number: self.values[source].strides}
+        instance = self.former.copied(value, strides, memory)
         draft = self._draft("region", instance, [target], value.number)
         draft.arguments = [source if key == value.number else key for key in draft.arguments]
-        self._define(target, value.dtype, value.shape, target_strides, value.source)
+        self._define(target, value.dtype, value.shape, strides, value.source)
         return draft
 
-    def _strides(self, key: Key) -> tuple[Dim, ...]:
-        return self.values[key].strides
+    def _add_copies(self) -> None:
+        """Outputs that are inputs, constants or other outputs.
 
-    def _add_copies(self) -> dict[int, Key]:
-        """Outputs that are inputs, constants or other outputs; for those that end in an input's memory, which another
-        may overwrite, the copy is taken first and moved last.  Returns position -> that copy."""
-        moved: dict[int, Key] = {}
+        One that shall end in an input's memory is copied there last; an input that is overwritten itself is copied to
+        an intermediate value before.
+        """
+        destinations = self.partition.interface.destinations
+        overwritten = {self.graph.inputs[target].number for target in destinations.values()}
         for position, value in enumerate(self.graph.outputs):
             if position in self.outputs:
                 continue
             strides = self.partition.output_strides(position)
             strides = contiguous_strides(value.shape) if strides is None else strides
-            target = self.partition.interface.destinations.get(position)
-            if target is not None and value is self.graph.inputs[target]:
-                key: Key = ("output", position)
+            key: Key = ("output", position)
+            stays = position in destinations and value is self.graph.inputs[destinations[position]]
+            if stays or value.is_empty:
                 self._define(key, value.dtype, value.shape, strides, value.source)
-                self.shares[key] = value.number
-            elif target is not None:
-                key = moved[position] = ("moved", position)
+                if stays:
+                    self.shares[key] = value.number
+            elif position not in destinations:
+                self._copy(value, value.number, key, strides)
+            elif value.number in overwritten:
+                key = ("moved", position)
+                self._copy(value, value.number, key, strides)
             else:
-                key = ("output", position)
+                key = value.number
             self.outputs[position] = key
-            if key in self.values:
-                continue
-            if value.is_empty:
-                self._define(key, value.dtype, value.shape, strides, value.source)
-            else:
-                source = () if value.op in SPLATS else self._strides(value.number)
-                self._copy(value, value.number, source, key, strides)
-        return moved
 
     # ---- what is updated in place
 
@@ -236,18 +227,17 @@ class _Forming:
             if not self._is_own(base, value) and not (is_destination and self._overwrite(draft, base.number)):
                 alias = ("base", value.number)
                 strides = self.memory[value.number]
-                source = () if base.op in SPLATS else self._strides(base.number)
-                self._copy(base, base.number, source, alias, strides).rank = draft.rank
+                self._copy(base, base.number, alias, strides).rank = draft.rank
             draft.arguments.append(alias)
             self.shares[value.number] = alias
 
     def _is_own(self, base: Value, scatter: Value) -> bool:
         """Whether a scatter's base is an intermediate value that only the scatter reads, in the result's layout."""
-        if base.op in (INPUT, DATA) or base.op in SPLATS or base.number in self.partition.home:
+        if base.op in (INPUT, DATA) or base.op in SPLATS or base in self.graph.outputs:
             return False
         others = [user for user in scatter.operands[0].users if user is not scatter and user.op == "scatter"]
         is_base_of_others = any(user.operands[0] is base for user in others)
-        same_layout = self._strides(base.number) == self.memory[scatter.number]
+        same_layout = self.values[base.number].strides == self.memory[scatter.number]
         return not is_base_of_others and not self._readers(base.number) and same_layout
 
     def _overwrite(self, draft: _Draft, key: Key) -> bool:
@@ -279,18 +269,19 @@ class _Forming:
                 following.setdefault(maker, set()).add(draft)
         return following
 
-    def _place_destinations(self, moved: dict[int, Key]) -> None:
+    def _place_destinations(self) -> None:
         """Outputs that end in an input's memory: written there by the step that computes them, or copied at the end."""
         for position, target in sorted(self.partition.interface.destinations.items()):
             value, key = self.graph.outputs[position], self.outputs[position]
             given = self.graph.inputs[target].number
             if self._memory_of(key) == given:
                 continue
-            if value.is_empty or (position not in moved and self._computed_in_place(value, given)):
+            is_home = self.partition.home.get(value.number) == position
+            if value.is_empty or (is_home and self._computed_in_place(value, given)):
                 self.shares[key] = given
                 continue
             final: Key = ("output", position)
-            draft = self._copy(value, key, self._strides(key), final, self._strides(given))
+            draft = self._copy(value, key, final, self.values[given].strides)
             if not self._overwrite(draft, given):
                 raise CompileError(f"output {position} cannot be moved into the memory of input {target}")
             self.shares[final] = given
