@@ -55,15 +55,30 @@ class CutSearch:
 
     def _step(self, current: Priced, tried: set[str]) -> Priced | None:
         """The first chain of merges that pays, cut off where it is cheapest; what did not pay is not tried again."""
+        homes = {
+            number: (group.roots[-1], self._prices[instance.formed.key])
+            for group, instance in instances(self.partition, current.cuts)
+            for number in (*group.roots, *group.inner)
+        }
         for what, changed in neighbours(self.partition, current.cuts):
             text = str(changed)
             if not what.startswith(MOVES) or text in tried:
                 continue
             tried.add(text)
+            if not self._is_promising(current.cuts, changed, homes):
+                continue
             best = self._chain(current, changed)
             if best is not None and self._pays(current, best):
                 return best
         return None
+
+    def _is_promising(self, cuts: Cuts, changed: Cuts, homes: Mapping[int, tuple[int, float]]) -> bool:
+        """Whether a merge, with all that may follow it, could save enough of what its own regions cost."""
+        fresh = changed.merged - cuts.merged
+        following = frozenset[int]().union(*self._following(changed, fresh))
+        own = {homes[number] for number in fresh}
+        saved = self._most_gained(cuts, _merging(changed, following))
+        return saved > GAIN * sum(price for _, price in own)
 
     def _pays(self, before: Priced, after: Priced) -> bool:
         changed = sum(count * self._prices[key] for key, count in (before.regions - after.regions).items())

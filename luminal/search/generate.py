@@ -39,6 +39,10 @@ TILES = ((4, 3, 2, 1), (12, 8, 6, 4, 2, 1), (1, 4, 16), (False, True), (False, T
 COARSE_TILES = ((4, 2, 1), (8, 4, 1), (4, 1), (False, True), (False,))
 
 
+NEAR = 1.2
+"""Estimates within this factor of the best are taken as equal."""
+
+
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """A schedule with the roofline's estimate of its seconds on one core, the grid that may run in parallel, and its form."""
@@ -96,7 +100,21 @@ class Generator:
         else:
             found += self._single()
         found.sort(key=lambda candidate: candidate.estimate.seconds(self.machine))
-        return [*found, *self.fallbacks()]
+        return [*self._varied(found), *self.fallbacks()]
+
+    def _varied(self, ordered: list[Candidate]) -> list[Candidate]:
+        """The same candidates, families of register tiles in turn where the model hardly tells them apart: those that
+        are timed first should differ in what the model knows least."""
+        if not ordered:
+            return []
+        limit = NEAR * ordered[0].estimate.seconds(self.machine)
+        families: dict[tuple[str, ...], list[Candidate]] = {}
+        for candidate in ordered:
+            if candidate.estimate.seconds(self.machine) <= limit:
+                families.setdefault(_registers(candidate.schedule), []).append(candidate)
+        rounds = itertools.zip_longest(*families.values())
+        near = [candidate for turn in rounds for candidate in turn if candidate is not None]
+        return near + ordered[len(near) :]
 
     def fallbacks(self) -> list[Candidate]:
         """Slow schedules of plain loops, of which one is legal for every region: all in one nest for each output; or
@@ -532,6 +550,10 @@ def _filled(factor: Factor, index: str, extent: int) -> Factor:
     if factor.index != index or factor.extent is not None:
         return factor
     return Factor(index, extent, factor.role, factor.name, factor.masked)
+
+
+def _registers(schedule: Schedule) -> tuple[str, ...]:
+    return tuple(str(f) for stage in schedule.roots for f in stage.factors if f.role in ("tile", "lane"))
 
 
 def _lane(nest: Nest) -> str | None:
