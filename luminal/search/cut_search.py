@@ -22,6 +22,9 @@ LAUNCH_SECONDS = 1.5e-6
 GAIN = 0.12
 """A move is made where the regions that it changes cost that much less, as a part of what they did: the model is not
 trusted with smaller differences, and merged regions take longer to compile."""
+STAGE_COST = 0.05
+"""What a stage of a merged region costs beside its work, as a part of the region: stages contend for caches, and the
+kernel takes longer to compile."""
 MOVES = ("merge",)
 LONGEST_CHAIN = 4
 
@@ -54,7 +57,8 @@ class CutSearch:
         return current.cuts
 
     def _step(self, current: Priced, tried: set[str]) -> Priced | None:
-        """The first chain of merges that pays, cut off where it is cheapest; what did not pay is not tried again."""
+        """The chain of merges that saves most, cut off where it is cheapest; what did not pay is not tried again."""
+        best: Priced | None = None
         homes = {
             number: (group.roots[-1], self._prices[instance.formed.key])
             for group, instance in instances(self.partition, current.cuts)
@@ -64,13 +68,15 @@ class CutSearch:
             text = str(changed)
             if not what.startswith(MOVES) or text in tried:
                 continue
-            tried.add(text)
             if not self._is_promising(current.cuts, changed, homes):
                 continue
-            best = self._chain(current, changed)
-            if best is not None and self._pays(current, best):
-                return best
-        return None
+            found = self._chain(current, changed)
+            if found is None or not self._pays(current, found):
+                tried.add(text)
+                continue
+            if best is None or found.seconds < best.seconds:
+                best = found
+        return best
 
     def _is_promising(self, cuts: Cuts, changed: Cuts, homes: Mapping[int, tuple[int, float]]) -> bool:
         """Whether a merge, with all that may follow it, could save enough of what its own regions cost."""
@@ -148,7 +154,7 @@ class CutSearch:
 
     def _region_price(self, region: Region, sizes: Mapping[str, int]) -> float:
         for candidate in legal_candidates(region, self.machine, sizes, coarse=True):
-            return candidate.estimate.seconds(self.machine)
+            return candidate.estimate.seconds(self.machine) * (1 + STAGE_COST * len(region.inner))
         return float("inf")
 
 

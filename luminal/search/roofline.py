@@ -42,10 +42,11 @@ def with_traffic(compute: float, traffic: float) -> float:
 def row_seconds(
     shapes: Shapes, roots: tuple[Term, ...], stops: frozenset[Term], machine: Machine, lane: str, waste: float
 ) -> float:
-    """Every term once for each value of its indices, in vectors along `lane`."""
+    """Every term once for each value of its indices, in vectors along `lane`; what `stops` hold is read."""
     operations = 0.0
     for term in below(roots, stops):
-        indices = set(term.free) | (set(term.reduce.indices) if term.op == "reduce" else set[str]())
+        reduces = term.op == "reduce" and (term not in stops or term in roots)
+        indices = set(term.free) | (set(term.reduce.indices) if reduces else set[str]())
         volume = shapes.volume(indices)
         vector = machine.lanes if lane in indices else 1
         cost = OPERATION_COST.get(term.op, 1.0)
@@ -76,12 +77,13 @@ def contraction_seconds(
         volume *= -(-size // step) * step
     cycles = machine.flops / (2 * machine.lanes)
     accumulators = tile * vectors
-    per_step = max(accumulators, (vectors + tile) / 2.0, 4.0)
+    # Cycles of one step of the sum: an fma each, loads beside them, and the latency of a chain that is too short.
+    per_step = max(accumulators + 1.5, vectors + tile, 9.5)
     panel = width * 4
     for index in contraction.sums:
         panel *= shapes.sizes[index]
     if panel > machine.l1 // 2:
-        per_step = max(per_step, 2.0 * vectors)
+        per_step = max(per_step, 2.7 * vectors + 1.5)
     seconds = volume / machine.lanes / accumulators * per_step / cycles
     if not packed_rows and shapes.stride(contraction.left, row) not in (1, None):
         seconds *= 1.03
