@@ -13,8 +13,6 @@ from luminal.dialects.kernel.terms import Region
 from luminal.dim import Dim
 from luminal.dtype import DType
 
-KINDS = ("input", "constant", "intermediate", "output")
-
 
 @dataclass(frozen=True, slots=True)
 class RegionValue:
