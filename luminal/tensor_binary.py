@@ -339,11 +339,13 @@ class BinaryMethods(UnaryMethods):
             raise self._fail("sub", "subtraction is not defined on bool; use ^ or logical_not()", DTypeError)
 
     def _logical(self, name: str, other: object) -> Tensor:
+        """On the common dtype's truth: in PyTorch an i32 scalar beside an i16 tensor is wrapped before it is tested."""
         self._check_computed(name)
-        self._promotable(other, name)
+        dtype = result_type(self.type, self._promotable(other, name))
         if isinstance(other, TensorBase):
             other._check_computed(name)
-        return self._emit(name, self._as(bool_), self._operand(other, bool_, name))
+        left, right = self._as(dtype), self._operand(other, dtype, name)
+        return self._emit(name, left._as(bool_), right._as(bool_))
 
     def _bits(self, name: str, other: object, *, reverse: bool = False) -> Tensor:
         dtype = result_type(self.type, self._promotable(other, name))

@@ -79,7 +79,7 @@ class ViewMethods(TensorBase):
         return self._emit("expand", self, shape=shape)
 
     def reshape(self, *shape: DimLike | Sequence[DimLike]) -> Tensor:
-        """Another shape of as many elements; one size may be -1."""
+        """Another shape of as many elements; one size may be -1. What symbols leave open is checked at execution."""
         sizes = [size_of(size, "a size") for size in flat_arguments(shape)]
         unknown = [position for position, size in enumerate(sizes) if size == -1]
         if len(unknown) > 1:
@@ -89,9 +89,11 @@ class ViewMethods(TensorBase):
             if rest == 0:
                 raise self._fail("reshape", f"the -1 in {shape_text(sizes)} could be any size beside a 0")
             inferred = divide_exact(self.numel(), rest)
-            if inferred is None:
-                raise self._fail("reshape", f"its {self.numel()} elements are not known to divide by {rest}")
-            sizes[unknown[0]] = inferred
+            sizes[unknown[0]] = self.numel() // rest if inferred is None else inferred
+        have, want = self.numel(), product(sizes)
+        problem = f"its {have} elements do not fill {shape_text(flat_arguments(shape))}"
+        self._require(have, want, "reshape", problem)
+        self._require(want, have, "reshape", problem)
         return self._emit("reshape", self, shape=sizes)
 
     def view(self, *shape: DimLike | Sequence[DimLike]) -> Tensor:

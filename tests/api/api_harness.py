@@ -9,18 +9,22 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import luminal.dtype as dt
 from luminal.dim import Dim, as_dim, dim
 from luminal.errors import LuminalError
 from luminal.graph import Graph
 from luminal.runtimes.protocol import Runtime
+from luminal.runtimes.reference import ReferenceRuntime
 from luminal.tensor import Tensor
 
+T = TypeVar("T")
 DTYPES = [dt.f64, dt.f32, dt.f16, dt.bf16, dt.i64, dt.i32, dt.i16, dt.i8, dt.u8, dt.bool_]
 FLOATS = [dtype for dtype in DTYPES if dtype.is_float]
 INTEGERS = [dtype for dtype in DTYPES if dtype.is_integer]
@@ -52,6 +56,30 @@ def method(name: str, *arguments: Any, exact: bool = False, **options: Any) -> C
     """The method of that name in both."""
     given = [*map(str, arguments), *(f"{key}={value}" for key, value in options.items())]
     return both(f"{name}({', '.join(given)})", lambda x: getattr(x, name)(*arguments, **options), exact)
+
+
+def interprets(make_runtime: Callable[[], Runtime]) -> bool:
+    """Whether a graph costs nothing but its execution: then tests try more of everything."""
+    return isinstance(make_runtime(), ReferenceRuntime)
+
+
+def few(make_runtime: Callable[[], Runtime], items: Sequence[T], count: int) -> Sequence[T]:
+    """All items for an interpreter, `count` of them for a runtime that compiles, spread evenly."""
+    if interprets(make_runtime) or count >= len(items):
+        return items
+    return [items[position * len(items) // count] for position in range(count)]
+
+
+def for_examples(
+    make_runtime: Callable[[], Runtime], count: int, **strategies: st.SearchStrategy[Any]
+) -> Callable[[Callable[..., None]], None]:
+    """Decorates the body of a test and runs it at once, with `count` drawn examples, or with two where it compiles."""
+
+    def run(body: Callable[..., None]) -> None:
+        chosen = settings(max_examples=count if interprets(make_runtime) else 2, derandomize=True)
+        chosen(given(**strategies)(body))()
+
+    return run
 
 
 def random_values(dtype: dt.DType, shape: Sequence[int], seed: int, special: bool = True) -> torch.Tensor:

@@ -6,12 +6,14 @@ from collections.abc import Callable
 
 import pytest
 
+from luminal.runtimes.cpu import CPURuntime
 from luminal.runtimes.protocol import Runtime
 from luminal.runtimes.reference import ReferenceRuntime
 
 RUNTIMES: dict[str, Callable[[], Runtime]] = {
     "hlo": lambda: ReferenceRuntime(level="hlo"),
     "primitive": lambda: ReferenceRuntime(level="primitive"),
+    "cpu": CPURuntime,
 }
 
 

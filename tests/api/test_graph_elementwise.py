@@ -11,8 +11,19 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from api_harness import DTYPES, FLOATS, Case, both, check, compare, method, random_values, small_numbers
-from hypothesis import given, settings
+from api_harness import (
+    DTYPES,
+    FLOATS,
+    Case,
+    both,
+    check,
+    compare,
+    few,
+    for_examples,
+    method,
+    random_values,
+    small_numbers,
+)
 from hypothesis import strategies as st
 
 import luminal.dtype as dt
@@ -77,13 +88,13 @@ SHAPES = st.lists(st.integers(0, 5), max_size=3).map(tuple)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@settings(max_examples=4, derandomize=True)
-@given(shape=SHAPES, seed=st.integers(0, 99), symbolic=st.booleans())
-def test_unary(
-    make_runtime: MakeRuntime, dtype: dt.DType, shape: tuple[int, ...], seed: int, symbolic: bool
-) -> None:
-    check(make_runtime, UNARY, [random_values(dtype, shape, seed)], symbolic=symbolic)
-    check(make_runtime, ACTIVATIONS, [random_values(dtype, shape, seed, special=False)], symbolic=symbolic)
+def test_unary(make_runtime: MakeRuntime, dtype: dt.DType) -> None:
+    @for_examples(make_runtime, 4, shape=SHAPES, seed=st.integers(0, 99), symbolic=st.booleans())
+    def _(shape: tuple[int, ...], seed: int, symbolic: bool) -> None:
+        check(make_runtime, UNARY, [random_values(dtype, shape, seed)], symbolic=symbolic)
+        check(
+            make_runtime, ACTIVATIONS, [random_values(dtype, shape, seed, special=False)], symbolic=symbolic
+        )
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
@@ -171,23 +182,17 @@ PAIRS_OF_SHAPES = st.composite(broadcasting)()
 
 
 @pytest.mark.parametrize("left", DTYPES, ids=str)
-@settings(max_examples=3, derandomize=True)
-@given(shapes=PAIRS_OF_SHAPES, seed=st.integers(0, 99), symbolic=st.booleans())
-def test_binary_with_broadcasting_and_promotion(
-    make_runtime: MakeRuntime,
-    left: dt.DType,
-    shapes: tuple[tuple[int, ...], tuple[int, ...]],
-    seed: int,
-    symbolic: bool,
-) -> None:
-    for right in DTYPES:
-        pair = [random_values(left, shapes[0], seed), random_values(right, shapes[1], seed + 1)]
-        check(make_runtime, ARITHMETIC, pair, symbolic=symbolic)
+def test_binary_with_broadcasting_and_promotion(make_runtime: MakeRuntime, left: dt.DType) -> None:
+    @for_examples(make_runtime, 3, shapes=PAIRS_OF_SHAPES, seed=st.integers(0, 99), symbolic=st.booleans())
+    def _(shapes: tuple[tuple[int, ...], tuple[int, ...]], seed: int, symbolic: bool) -> None:
+        for right in few(make_runtime, DTYPES, 3):
+            pair = [random_values(left, shapes[0], seed), random_values(right, shapes[1], seed + 1)]
+            check(make_runtime, ARITHMETIC, pair, symbolic=symbolic)
 
 
 @pytest.mark.parametrize("left", DTYPES, ids=str)
 def test_division_and_remainders(make_runtime: MakeRuntime, left: dt.DType) -> None:
-    for right in DTYPES:
+    for right in few(make_runtime, DTYPES, 4):
         x, y = (
             random_values(left, (6, 8), 5),
             random_values(right, (6, 8), 6, special=False),
@@ -254,7 +259,7 @@ def divided_by(number: float) -> list[Case]:
 
 @pytest.mark.parametrize("number", NUMBERS, ids=str)
 def test_numbers_on_both_sides(make_runtime: MakeRuntime, number: float) -> None:
-    for dtype in DTYPES:
+    for dtype in few(make_runtime, DTYPES, 3):
         x = random_values(dtype, (60,), 8)
         check(make_runtime, with_number(number), [x])
         # Of large quotients PyTorch's own fmod is NaN or right, depending on the element's position.
@@ -286,7 +291,7 @@ def test_powers(make_runtime: MakeRuntime, dtype: dt.DType) -> None:
 
 @pytest.mark.parametrize("left", DTYPES, ids=str)
 def test_powers_of_tensors(make_runtime: MakeRuntime, left: dt.DType) -> None:
-    for right in DTYPES:
+    for right in few(make_runtime, DTYPES, 4):
         x, y = (
             random_values(left, (80,), 11, special=left.is_float),
             random_values(right, (80,), 12, special=False),
@@ -317,7 +322,7 @@ def test_numbers_beside_half_floats_are_rounded_when_torch_rounds_them(
 
 @pytest.mark.parametrize("left", DTYPES, ids=str)
 def test_scalars_of_rank_0_promote_as_in_torch(make_runtime: MakeRuntime, left: dt.DType) -> None:
-    for right in DTYPES:
+    for right in few(make_runtime, DTYPES, 3):
         pair = [random_values(left, (4,), 14), random_values(right, (), 15)]
         check(make_runtime, ARITHMETIC, pair)
 
