@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from luminal.dialects.kernel.region_text import region_key
 from luminal.dialects.kernel.terms import Affine, Argument, Output, Region, Term
-from luminal.dim import Dim, as_dim
+from luminal.dim import Dim, as_dim, product
 from luminal.dtype import bool_
 from luminal.passes.canonical_region import canonical_region
 from luminal.passes.index_algebra import FIRST, Index
@@ -149,6 +149,7 @@ class RegionFormer:
                     wrong = walk.algebra.apply("bits", (wrong, term), "or", bool_)
             if wrong is walk.algebra.false:
                 return []
+            wrong = _unless_empty(walk, wrong, free)
             found = walk.table.reduce("max", wrong.free, (wrong,)) if wrong.free else wrong
             return [Output(found, as_dim(1), Affine((), as_dim(0)))]
 
@@ -234,6 +235,14 @@ def _kind(value: Value) -> object:
 
 def _is_loaded(value: Value, memory: Memory, computed: AbstractSet[int]) -> bool:
     return value.number in memory and value.number not in computed and value.op not in SPLATS
+
+
+def _unless_empty(walk: RegionWalk, wrong: Term, free: AbstractSet[str]) -> Term:
+    """`wrong`, but false where an index that it does not depend on has no position: then nothing is computed."""
+    sizes = [walk.extents[name] for name in sorted(free - wrong.free)]
+    count = product(size for size in sizes if (size.bounds()[0] or 0) < 1)
+    present = walk.algebra.compare(FIRST, Index(Affine((), count)), "lt")
+    return walk.algebra.apply("bits", (wrong, present), "and", bool_)
 
 
 def _violations(walk: RegionWalk, place: Value, term: Term, limit: Dim | None) -> list[Term]:
