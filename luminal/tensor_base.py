@@ -130,7 +130,8 @@ class TensorBase:
         if isinstance(value, (TensorBase, Dim)):
             self._promotable(value, method)
             return self._operand(value, dtype, method)
-        return self.graph.scalar(self._fill_value(value, dtype, method, checked_as) or 0, dtype)
+        number = self._fill_value(value, dtype, method, checked_as)
+        return self.graph.scalar(0 if number is None else number, dtype)
 
     def _fill_value(
         self, value: object, dtype: DType, method: str, checked_as: DType | None = None
