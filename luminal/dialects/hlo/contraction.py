@@ -156,8 +156,9 @@ def _conv(x: Expression, weight: Expression, bias: Expression | None, **options:
 def _conv_array(x: Array, weight: Array, bias: Array | None, **options: Any) -> Array:
     """One matrix product for each offset within the window: from (transposed: to) a strided part of a wide tensor."""
     windows = Windows(**options)
-    rank, kernel = x.ndim - 2, weight.reshape(windows.groups, -1, *weight.shape[1:])
-    grouped = x.reshape(x.shape[0], windows.groups, -1, *x.shape[2:])
+    groups = windows.groups
+    rank, kernel = x.ndim - 2, weight.reshape(groups, weight.shape[0] // groups, *weight.shape[1:])
+    grouped = x.reshape(x.shape[0], groups, x.shape[1] // groups, *x.shape[2:])
     axes = windows.axes(weight.shape[2:])
     if windows.transposed:
         counts, channels = x.shape[2:], weight.shape[1]
@@ -166,7 +167,7 @@ def _conv_array(x: Array, weight: Array, bias: Array | None, **options: Any) -> 
         grouped = np.pad(grouped, [(0, 0)] * 3 + [(p, p) for p in windows.padding])
         sizes = [(n - reach - 1) // s + 1 for n, (_, s, _, reach, _) in zip(grouped.shape[3:], axes)]
         counts, channels = sizes, kernel.shape[1]
-    total = np.zeros((x.shape[0], windows.groups, channels, *sizes))
+    total = np.zeros((x.shape[0], groups, channels, *sizes))
     for offset in np.ndindex(*weight.shape[2:]):
         starts = [o * d for o, d in zip(offset, windows.dilation)]
         part = (..., *[slice(o, o + n * s, s) for o, n, s in zip(starts, counts, windows.stride)])
@@ -177,7 +178,7 @@ def _conv_array(x: Array, weight: Array, bias: Array | None, **options: Any) -> 
             total += np.einsum("ngc...,goc->ngo...", grouped[part], matrix)
     if windows.transposed:
         total = total[(..., *[slice(p, size - p) for p, size in zip(windows.padding, sizes)])]
-    result = total.reshape(x.shape[0], channels * windows.groups, *total.shape[3:])
+    result = total.reshape(x.shape[0], channels * groups, *total.shape[3:])
     return result if bias is None else result + bias.reshape(-1, *[1] * rank)
 
 
