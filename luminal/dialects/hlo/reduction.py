@@ -95,12 +95,13 @@ def variance(x: Expression, axes: Sequence[int], correction: float, keepdim: boo
     """The mean square of the distance to the mean: two passes, so that no square is cancelled.
 
     PyTorch adds up in f64. Here what the rounded mean is off, the mean distance, is taken out again; a constant row
-    must not come out below 0.
+    must not come out below 0, nor squares that overflow as NaN.
     """
     sizes = [x.shape[axis] for axis in axes]
     distance = x - mean(x, axes, True).expand(x.shape)
     total, rest = (distance * distance).sum(axes, keepdim), distance.sum(axes, keepdim)
     square = (total - rest * rest / number_of(x, sizes, total.shape)).maximum(0.0)
+    square = total.eq(math.inf).select(total, square)
     return square / number_of(x, sizes, total.shape, correction)
 
 
