@@ -1,0 +1,140 @@
+"""Running a program at every level and comparing each output with the interval that PyTorch's values give."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from luminal.errors import LuminalError
+from tests.property import intervals as iv
+from tests.property.data import make_input
+from tests.property.intervals import Interval
+from tests.property.levels import PREPARE, SLOW, Built, Run, build
+from tests.property.maker import Mismatch, bound_step, difference
+from tests.property.namespaces import torch_names
+from tests.property.program import Program
+
+EAGER_ERRORS = (RuntimeError, IndexError, ValueError, TypeError, NotImplementedError)
+SMALL = 3000
+"""Elements of all values of a program that the slow levels still run."""
+
+
+@dataclass
+class Trace:
+    """What eager gives at some sizes: inputs, and for each output its value and interval; or the error that it raises."""
+
+    inputs: list[torch.Tensor]
+    outputs: list[torch.Tensor] = field(default_factory=list[torch.Tensor])
+    bounds: list[Interval] = field(default_factory=list[Interval])
+    error: str | None = None
+    work: int = 0
+
+
+@dataclass
+class Report:
+    """What was compared: elements, and those of which something was known."""
+
+    runs: int = 0
+    elements: int = 0
+    informative: int = 0
+    points: int = 0
+    errors: int = 0
+
+
+def trace(program: Program, sizes: Mapping[str, int]) -> Trace:
+    inputs = [make_input(program, number, sizes) for number in range(len(program.inputs))]
+    names = {**torch_names(), **sizes}
+    values, bounds = list(inputs), [iv.exact(x) for x in inputs]
+    found = Trace(inputs)
+    for step in program.steps:
+        given = [values[n] for n in step.operands], [bounds[n] for n in step.operands]
+        try:
+            results, made = bound_step(program, step, *given, names)
+        except EAGER_ERRORS as error:
+            found.error = f"{step.operation}: {type(error).__name__}: {error}"
+            return found
+        values += results
+        bounds += made
+        found.work += sum(x.numel() for x in results)
+        if step.operation in ("matmul", "attention", "attention_mask", "convolution"):
+            found.work += sum(x.numel() for x in results) * max(x.shape[-1] for x in given[0])
+    found.outputs = [values[n] for n in program.outputs]
+    found.bounds = [bounds[n] for n in program.outputs]
+    return found
+
+
+def check(program: Program, levels: Sequence[str] = tuple(PREPARE)) -> Report:
+    """Mismatch at the first level, in the order of the descent, that gives what it may not give."""
+    report = Report()
+    built = _guarded("build", program, lambda: build(program))
+    traces = [trace(program, sizes) for sizes in program.sizes]
+    for level in levels:
+        if level in SLOW and traces[0].work > SMALL:
+            continue
+        run: Run = _guarded(level, program, lambda level=level: PREPARE[level](built, program))
+        for sizes, expected in zip(program.sizes, traces, strict=True):
+            if level in SLOW and expected.work > SMALL:
+                continue
+            used = {name: size for name, size in sizes.items() if name in built.graph.symbols}
+            _run(level, program, run, used, expected, report, built)
+    return report
+
+
+def _guarded(level: str, program: Program, make: Any) -> Any:
+    try:
+        return make()
+    except Mismatch:
+        raise
+    except Exception as error:
+        raise Mismatch(level, f"{type(error).__name__}: {error}", program) from error
+
+
+def _run(
+    level: str,
+    program: Program,
+    run: Run,
+    sizes: Mapping[str, int],
+    expected: Trace,
+    report: Report,
+    built: Built,
+) -> None:
+    at = f" at {dict(sizes)}" if sizes else ""
+    try:
+        for condition in built.graph._conditions.values():
+            condition.check(sizes)
+        given = run(expected.inputs, sizes)
+        found = [given[n] for n in built.outputs]
+    except LuminalError as error:
+        if expected.error is None:
+            raise Mismatch(level, f"{type(error).__name__}{at}: {error}", program) from error
+        report.errors += 1
+        return
+    except Exception as error:
+        raise Mismatch(level, f"{type(error).__name__}{at}: {error}", program) from error
+    if expected.error is not None:
+        raise Mismatch(level, f"no error{at}, where eager has {expected.error}", program)
+    report.runs += 1
+    compare(level, program, found, expected, report, at)
+
+
+def compare(
+    level: str, program: Program, found: Sequence[torch.Tensor], expected: Trace, report: Report, at: str = ""
+) -> None:
+    """Mismatch unless every output has eager's shape and dtype and lies in its interval."""
+    if len(found) != len(expected.outputs):
+        raise Mismatch(level, f"{len(found)} outputs{at}, expected {len(expected.outputs)}", program)
+    for number, (result, eager, bound) in enumerate(zip(found, expected.outputs, expected.bounds, strict=True)):
+        name = f"output {number} (v{program.outputs[number]}){at}"
+        if result.shape != eager.shape or result.dtype != eager.dtype:
+            message = f"{name} is {result.dtype}{list(result.shape)}, in eager {eager.dtype}{list(eager.shape)}"
+            raise Mismatch(level, message, program)
+        inside = bound.contains(result)
+        if not bool(inside.all()):
+            raise Mismatch(level, f"{name} is {difference(result, bound, inside)}", program)
+        report.elements += result.numel()
+        report.points += int(bound.is_point.sum())
+        vague = iv.unknown(bound.shape, bound.dtype)
+        report.informative += int((~(iv.same(bound.low, vague.low) & iv.same(bound.high, vague.high))).sum())

@@ -1,0 +1,77 @@
+"""Programs that once gave a wrong result, each under the invariant that it broke; they run at every level."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from tests.property.check import check
+from tests.property.program import Input, Program, Size, Step
+
+S = (("s", 0, 9),)
+SIZES = ({"s": 3}, {"s": 0}, {"s": 1})
+
+
+def case(
+    inputs: list[Input],
+    *steps: tuple[Any, ...],
+    symbols: tuple[tuple[str, int, int], ...] = (),
+    licences: tuple[str, ...] | None = None,
+    seeds: tuple[int, ...] = (0, 1),
+) -> tuple[Program, ...]:
+    """Steps are (operation, operands, attributes, results); the last step's results are the outputs."""
+    made = [Step(name, operands, tuple(given[0].items()) if given else (), *given[1:]) for name, operands, *given in steps]
+    first = len(inputs) + sum(step.results for step in made[:-1])
+    outputs = tuple(range(first, first + made[-1].results))
+    sizes = SIZES if symbols else ({},)
+    return tuple(
+        Program(symbols, tuple(inputs), tuple(made), outputs, sizes, "float", licences, seed) for seed in seeds
+    )
+
+
+def held(*data: Any, dtype: torch.dtype = torch.float32) -> Input:
+    """An input of this data."""
+    tensor = torch.tensor(data, dtype=dtype)
+    names = {torch.float32: "f32", torch.int64: "i64", torch.bool: "bool_", torch.float16: "f16", torch.int32: "i32"}
+    return Input(names[dtype], tuple(map(str, tensor.shape)), data=tensor)
+
+
+CASES: dict[str, tuple[Program, ...]] = {
+    "a size that is zero divides nothing of an empty tensor": case(
+        [Input("i64", ("s", "s"))], ("remainder_number", (0,), {"other": Size("s")}), symbols=S
+    ),
+    "a divisor at a position that no result takes may be zero": case(
+        [held(*[[2] * 4] * 6, dtype=torch.int64)], ("remainder", (0, 0)), seeds=tuple(range(8))
+    ),
+    "a number keeps the sign of its zero": case(
+        [held(True, False, dtype=torch.bool), held(1.0, 2.0, dtype=torch.float16)], ("where_yes", (0, 1), {"yes": -0.0})
+    ),
+    "a convolution of nothing is nothing": case(
+        [Input("f32", ("0", "2", "3")), Input("f32", ("2", "2", "2"))],
+        (
+            "convolution",
+            (0, 1),
+            {
+                "stride": (1,),
+                "padding": (1,),
+                "dilation": (1,),
+                "transposed": False,
+                "extra": (0,),
+                "groups": 1,
+            },
+        ),
+    ),
+    "squares that overflow are infinite, not NaN": case(
+        [held(1e30, -2e30, 3e30)], ("var", (0,), {"dim": (0,), "correction": 1, "keepdim": False})
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_case(name: str) -> None:
+    for program in CASES[name]:
+        check(program)
+
+

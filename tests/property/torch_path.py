@@ -1,0 +1,59 @@
+"""Programs through torch.compile: inputs that are not contiguous, and dynamic shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch._dynamo
+
+from tests.property.check import Report, Trace, compare, trace
+from tests.property.levels import schedules
+from tests.property.maker import Mismatch
+from tests.property.namespaces import torch_names
+from tests.property.program import Program
+
+
+def check_torch(program: Program) -> Report:
+    """Mismatch where torch.compile(backend="luminal") gives what it may not give: values, dtypes, shapes, strides."""
+    report = Report()
+    torch._dynamo.reset()
+    eager = program.function(torch_names())
+    dynamic = bool(program.symbols)
+    compiled: Any = torch.compile(eager, backend="luminal", dynamic=dynamic, options={"cache": False})
+    with schedules(program.seed):
+        for sizes in program.sizes:
+            _run(program, compiled, trace(program, sizes), report, f" at {dict(sizes)}" if sizes else "")
+    return report
+
+
+def _run(program: Program, compiled: Any, expected: Trace, report: Report, at: str) -> None:
+    inputs = expected.inputs
+    kept = [x.clone() for x in inputs]
+    try:
+        with torch.no_grad():
+            found: Sequence[torch.Tensor] = compiled(*inputs)
+    except Exception as error:
+        if expected.error is not None:
+            report.errors += 1
+            return
+        raise Mismatch("torch", f"{type(error).__name__}{at}: {str(error)[:2000]}", program) from error
+    if expected.error is not None:
+        raise Mismatch("torch", f"no error{at}, where eager has {expected.error}", program)
+    report.runs += 1
+    compare("torch", program, found, expected, report, at)
+    for number, (result, eager) in enumerate(zip(found, expected.outputs, strict=True)):
+        if strides_of(result) != strides_of(eager):
+            message = f"output {number}{at} has strides {result.stride()}, in eager {eager.stride()}"
+            raise Mismatch("torch strides", message, program)
+    for number, (before, after) in enumerate(zip(kept, inputs, strict=True)):
+        same = torch.equal(before.nan_to_num(), after.nan_to_num()) if before.is_floating_point() else torch.equal(before, after)
+        if not same:
+            raise Mismatch("torch", f"input {number} was changed{at}", program)
+
+
+def strides_of(x: torch.Tensor) -> list[int]:
+    """The strides that matter: of axes of more than one element, in a tensor that has any."""
+    return [stride for size, stride in zip(x.shape, x.stride()) if size > 1] if x.numel() else []
+
