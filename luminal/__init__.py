@@ -1,8 +1,8 @@
 """Luminal: a tensor compiler that lets search decide.
 
-    cx = luminal.Graph()                                        graphs by hand
-    model = torch.compile(model, backend="luminal")             PyTorch models
-    luminal.explain(model, *inputs)                             every level of what was compiled
+cx = luminal.Graph()                                        graphs by hand
+model = torch.compile(model, backend="luminal")             PyTorch models
+luminal.explain(model, *inputs)                             every level of what was compiled
 """
 
 from __future__ import annotations
@@ -11,7 +11,23 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from luminal.dim import Dim, dim
-from luminal.dtype import DType, bf16, bool_, dtype_of, f4e2m1, f8e4m3fn, f8e5m2, f16, f32, f64, i8, i16, i32, i64, u8
+from luminal.dtype import (
+    DType,
+    bf16,
+    bool_,
+    dtype_of,
+    f4e2m1,
+    f8e4m3fn,
+    f8e5m2,
+    f16,
+    f32,
+    f64,
+    i8,
+    i16,
+    i32,
+    i64,
+    u8,
+)
 from luminal.errors import LuminalError
 from luminal.stats import stats
 

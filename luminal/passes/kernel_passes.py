@@ -1,14 +1,24 @@
-"""Passes over modules of kernels: give every region a schedule, and place scheduled regions."""
+"""Passes over modules that hold kernels: the regions of graphs as IR, and the placement of scheduled regions."""
 
 from __future__ import annotations
 
 from xdsl.dialects.builtin import ModuleOp
 
-from luminal.dialects.graph_op import DEFAULT_LICENCES
-from luminal.dialects.kernel.region_ops import RegionOp, region_of
+from luminal.dialects.graph_op import DEFAULT_LICENCES, GraphOp
+from luminal.dialects.kernel.region_ops import RegionOp, region_of, region_operation
 from luminal.dialects.kernel.schedule import parse_schedule
 from luminal.errors import ScheduleError
+from luminal.passes.form_regions import form_regions
 from luminal.passes.place import place
+
+
+def add_regions(module: ModuleOp) -> None:
+    """After every graph of primitives, the different regions of its first cut, each once, as kernel.region."""
+    for graph in list(module.body.block.ops):
+        if isinstance(graph, GraphOp):
+            regions = form_regions(graph).regions.values()
+            made = [region_operation(region, f"{graph.graph_name}_{n}") for n, region in enumerate(regions)]
+            module.body.block.insert_ops_after(made, graph)
 
 
 def place_regions(module: ModuleOp) -> None:
@@ -22,5 +32,3 @@ def place_regions(module: ModuleOp) -> None:
         module.body.block.insert_op_before(function, op)
         op.detach()
         op.erase()
-
-

@@ -42,7 +42,9 @@ class Choice:
 class Runnable(Protocol):
     """A compiled candidate."""
 
-    def run(self, arguments: Sequence[Array], outputs: Sequence[Array], dims: Mapping[str, int], threads: int) -> None:
+    def run(
+        self, arguments: Sequence[Array], outputs: Sequence[Array], dims: Mapping[str, int], threads: int
+    ) -> None:
         """Run on flat arrays in place; packed arguments are laid out before the first run, not in it."""
         ...
 
@@ -82,7 +84,11 @@ class TimedChooser:
     """Times the first few candidates on this machine, verified, and remembers the winner."""
 
     def __init__(
-        self, machine: Machine, measurer: Measurer, database: Database | None = None, budget: Budget | None = None
+        self,
+        machine: Machine,
+        measurer: Measurer,
+        database: Database | None = None,
+        budget: Budget | None = None,
     ) -> None:
         self.machine, self.measurer, self.database = machine, measurer, database
         self.budget = budget or Budget()
@@ -104,12 +110,16 @@ class TimedChooser:
         started = time.perf_counter()
         shapes = Shapes(region, hint)
         dims = shapes.values
-        arguments = [_data(region, n, a.dtype, a.elements.evaluate(dims)) for n, a in enumerate(region.arguments)]
+        arguments = [
+            _data(region, n, a.dtype, a.elements.evaluate(dims)) for n, a in enumerate(region.arguments)
+        ]
         outputs = [np.zeros(o.elements.evaluate(dims), o.dtype.numpy) for o in region.outputs]
         samples = [sample_output(region, n, arguments, dims) for n in range(len(region.outputs))]
         runs: list[tuple[Candidate, Runnable]] = []
         for candidate in legal_candidates(region, self.machine, hint):
-            if len(runs) >= self.budget.candidates or (runs and time.perf_counter() - started > self.budget.seconds):
+            if len(runs) >= self.budget.candidates or (
+                runs and time.perf_counter() - started > self.budget.seconds
+            ):
                 break
             if runs and candidate.form == "scalar":
                 break
@@ -129,7 +139,11 @@ class TimedChooser:
         return Choice(runs[best][0].schedule, max(1, cost)), times[best]
 
     def _interleave(
-        self, runs: Sequence[Runnable], arguments: Sequence[Array], outputs: Sequence[Array], dims: Mapping[str, int]
+        self,
+        runs: Sequence[Runnable],
+        arguments: Sequence[Array],
+        outputs: Sequence[Array],
+        dims: Mapping[str, int],
     ) -> list[float]:
         """Median seconds of each, measured in turn; one that is hopeless is not run again."""
         samples: list[list[float]] = [[] for _ in runs]
@@ -181,7 +195,9 @@ def _choice(candidate: Candidate) -> Choice:
     return Choice(candidate.schedule, max(1, int(candidate.estimate.core_seconds * 1e9 / grid)))
 
 
-def _verify(region: Region, schedule: Schedule, samples: Sequence[Sample | None], outputs: Sequence[Array]) -> None:
+def _verify(
+    region: Region, schedule: Schedule, samples: Sequence[Sample | None], outputs: Sequence[Array]
+) -> None:
     for number, (sample, output) in enumerate(zip(samples, outputs, strict=True)):
         if sample is not None and not agrees(sample, output):
             raise SoundnessError(

@@ -46,7 +46,9 @@ class Database:
             ).fetchone()
         return None if row is None else (str(row[0]), int(row[1]))
 
-    def store(self, region: str, bucket: str, machine: Machine, schedule: str, cost: int, seconds: float) -> None:
+    def store(
+        self, region: str, bucket: str, machine: Machine, schedule: str, cost: int, seconds: float
+    ) -> None:
         """Remember a winner; the last one stays."""
         with self._lock:
             self._connection.execute(

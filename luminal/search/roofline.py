@@ -9,7 +9,15 @@ from luminal.search.machine import Machine
 from luminal.search.shapes import Contraction, Shapes, below
 
 # Vector operations that an elementwise primitive costs, beyond the one of an addition.
-OPERATION_COST = {"exp2": 12.0, "log2": 16.0, "sin": 24.0, "sqrt": 8.0, "recip": 6.0, "mod": 12.0, "load": 1.0}
+OPERATION_COST = {
+    "exp2": 12.0,
+    "log2": 16.0,
+    "sin": 24.0,
+    "sqrt": 8.0,
+    "recip": 6.0,
+    "mod": 12.0,
+    "load": 1.0,
+}
 STRIDED_COST = 12.0
 STRIDED_SECONDS = 0.7e-9
 

@@ -94,7 +94,11 @@ def find_contraction(
             continue
         left, right = term.operands[0].operands
         sums = frozenset(term.reduce.indices)
-        if not term.dtype.is_float or not sums <= left.free & right.free or not term.free <= set(free) | bound:
+        if (
+            not term.dtype.is_float
+            or not sums <= left.free & right.free
+            or not term.free <= set(free) | bound
+        ):
             continue
         rows = tuple(i for i in free if i in left.free - right.free)
         columns = tuple(i for i in free if i in right.free - left.free)

@@ -50,7 +50,9 @@ def sample_output(
     generator = np.random.default_rng(seed)
     chosen = {index: generator.integers(0, sizes[index], points) for index in sorted(output.indices)}
     values, rounded = (
-        np.broadcast_to(_Evaluator(region, arguments, dims, sizes, chosen, wide).value(output.term).reshape(-1), (points,))
+        np.broadcast_to(
+            _Evaluator(region, arguments, dims, sizes, chosen, wide).value(output.term).reshape(-1), (points,)
+        )
         for wide in (True, False)
     )
     magnitude = np.abs(values.astype(np.float64))
@@ -134,7 +136,11 @@ class _Evaluator:
         stack = [term]
         while stack:
             found = stack[-1]
-            missing = [o for o in found.operands if self._key(o) not in self.memo] if found.op in ELEMENTWISE else []
+            missing = (
+                [o for o in found.operands if self._key(o) not in self.memo]
+                if found.op in ELEMENTWISE
+                else []
+            )
             if missing:
                 stack += missing
                 continue
@@ -211,7 +217,10 @@ class _Evaluator:
             else:
                 self.env[index] = old
         axes = tuple(1 + self.axes.index(index) for index in bound)
-        full = [np.broadcast_to(p, _with_axes(p.shape, axes, [self.sizes[i] for i in bound], 1 + len(self.axes))) for p in parts]
+        full = [
+            np.broadcast_to(p, _with_axes(p.shape, axes, [self.sizes[i] for i in bound], 1 + len(self.axes)))
+            for p in parts
+        ]
         return _fold(term.reduce.monoid, full, axes)
 
     def _loop(self, term: Term) -> list[Array]:
@@ -244,7 +253,9 @@ class _Evaluator:
         return _fold(attribute.monoid, [np.where(inside, values, neutral).astype(values.dtype)], (axis,))
 
 
-def _with_axes(shape: tuple[int, ...], axes: tuple[int, ...], sizes: Sequence[int], rank: int) -> tuple[int, ...]:
+def _with_axes(
+    shape: tuple[int, ...], axes: tuple[int, ...], sizes: Sequence[int], rank: int
+) -> tuple[int, ...]:
     full = list(shape) if len(shape) == rank else [1] * (rank - len(shape)) + list(shape)
     for axis, size in zip(axes, sizes, strict=True):
         full[axis] = size
@@ -257,7 +268,11 @@ def _fold(monoid: str, parts: list[Array], axes: tuple[int, ...]) -> Array:
         match monoid:
             case "sum":
                 dtype = parts[0].dtype
-                return parts[0].any(axes, keepdims=True) if dtype == np.bool_ else parts[0].sum(axes, dtype, keepdims=True)
+                return (
+                    parts[0].any(axes, keepdims=True)
+                    if dtype == np.bool_
+                    else parts[0].sum(axes, dtype, keepdims=True)
+                )
             case "prod":
                 return parts[0].prod(axes, parts[0].dtype, keepdims=True)
             case "max" | "min" if parts[0].size:

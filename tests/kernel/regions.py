@@ -32,7 +32,11 @@ class Builder:
         return self.table.reduce(monoid, indices, (value,))
 
     def region(
-        self, extents: dict[str, Size], sizes: list[Size], outputs: list[tuple[Term, dict[str, Size]]], inner: tuple[Term, ...] = ()
+        self,
+        extents: dict[str, Size],
+        sizes: list[Size],
+        outputs: list[tuple[Term, dict[str, Size]]],
+        inner: tuple[Term, ...] = (),
     ) -> Region:
         dims = {name: as_dim(extent) for name, extent in extents.items()}
         made: list[Output] = []
@@ -65,7 +69,9 @@ def layer_norm(m: Size, n: int) -> Region:
     x = b.read(0, {"i": n, "j": 1})
     centred = b.minus(x, b.apply("mul", b.total(x, "j"), b.number(1 / n)))
     variance = b.apply("mul", b.total(b.apply("mul", centred, centred), "j"), b.number(1 / n))
-    scale = b.apply("recip", b.number(1), b.apply("sqrt", b.apply("add", variance, b.number(1e-5))), variant="none")
+    scale = b.apply(
+        "recip", b.number(1), b.apply("sqrt", b.apply("add", variance, b.number(1e-5))), variant="none"
+    )
     value = b.apply("mul", b.apply("mul", centred, scale), b.read(1, {"j": 1}))
     return b.region({"i": m, "j": n}, [as_dim(m) * n, n], [(value, {"i": n, "j": 1})])
 
@@ -92,7 +98,9 @@ def transposed_sum(m: Size, n: Size) -> Region:
     y = b.read(1, {"j": m, "i": 1})
     value = b.apply("add", x, y)
     return b.region(
-        {"i": m, "j": n}, [as_dim(m) * n, as_dim(m) * n], [(value, {"j": m, "i": 1}), (b.total(x, "i"), {"j": 1})]
+        {"i": m, "j": n},
+        [as_dim(m) * n, as_dim(m) * n],
+        [(value, {"j": m, "i": 1}), (b.total(x, "i"), {"j": 1})],
     )
 
 
@@ -115,7 +123,9 @@ def convolution(n: Size, c: int, o: int) -> Region:
     b = Builder()
     x, w = b.read(0, {"n": c, "r": c, "c": 1}), b.read(1, {"r": c * o, "c": o, "o": 1})
     value = b.total(b.apply("mul", x, w), "r", "c")
-    return b.region({"n": n, "o": o, "r": 3, "c": c}, [(as_dim(n) + 2) * c, 3 * c * o], [(value, {"n": o, "o": 1})])
+    return b.region(
+        {"n": n, "o": o, "r": 3, "c": c}, [(as_dim(n) + 2) * c, 3 * c * o], [(value, {"n": o, "o": 1})]
+    )
 
 
 def folded(m: Size, n: int) -> Region:
@@ -128,7 +138,9 @@ def folded(m: Size, n: int) -> Region:
     carries = b.table.carries("j", [(f32, free), (f32, free)])
     largest = b.apply("max", carries[0], x)
     rescale = b.apply("exp2", b.minus(carries[0], largest), variant="e")
-    total = b.apply("add", b.apply("mul", carries[1], rescale), b.apply("exp2", b.minus(x, largest), variant="e"))
+    total = b.apply(
+        "add", b.apply("mul", carries[1], rescale), b.apply("exp2", b.minus(x, largest), variant="e")
+    )
     maximum, summed = b.table.loop("j", carries, [low, zero], [largest, total])
     value = b.apply("add", maximum, b.apply("log2", summed, variant="e"))
     return b.region({"i": m, "j": n}, [as_dim(m) * n], [(value, {"i": 1})])

@@ -110,7 +110,10 @@ def random_schedule(region: Region, draw: random.Random) -> Schedule:
             loops[0] = Factor(first.index, first.extent, "parallel", first.name)
         return (*loops, *inner)
 
-    roots = tuple(Stage((Target(output=n),), factors(draw.sample(indices, len(indices)))) for n in range(len(region.outputs)))
+    roots = tuple(
+        Stage((Target(output=n),), factors(draw.sample(indices, len(indices))))
+        for n in range(len(region.outputs))
+    )
     kept: list[Stage] = []
     terms = region.terms()
     for number, term in enumerate(terms):
@@ -174,7 +177,9 @@ def test_illegal_schedules_say_why(text: str, message: str) -> None:
         run_and_compare(region, parse_schedule(text), {})
 
 
-@pytest.mark.parametrize("text", ["out0 i:*", "out0: i:0", "out0: i", "keep 3 as . at x: .", "out0: i:*:wrong"])
+@pytest.mark.parametrize(
+    "text", ["out0 i:*", "out0: i:0", "out0: i", "keep 3 as . at x: .", "out0: i:*:wrong"]
+)
 def test_malformed_schedules_are_refused(text: str) -> None:
     with pytest.raises(ScheduleError):
         parse_schedule(text)

@@ -37,4 +37,6 @@ def combine_pair(monoid: str, old: Sequence[Any], new: Sequence[Any]) -> tuple[A
     old_nan, new_nan = value != value, other != other
     tie = (other == value) | (old_nan & new_nan)
     take = (better & ~old_nan) | (new_nan & ~old_nan) | (tie & (place < position))
-    return np.where(take, other, value).astype(value.dtype), np.where(take, place, position).astype(position.dtype)
+    return np.where(take, other, value).astype(value.dtype), np.where(take, place, position).astype(
+        position.dtype
+    )

@@ -41,9 +41,7 @@ def evaluate_elementwise(
     return _evaluate(op, variant, operands, dtype)
 
 
-def _evaluate(
-    op: str, variant: str | None, operands: Sequence[NDArray[Any]], dtype: DType
-) -> NDArray[Any]:
+def _evaluate(op: str, variant: str | None, operands: Sequence[NDArray[Any]], dtype: DType) -> NDArray[Any]:
     with np.errstate(all="ignore"):
         result = EVALUATE[f"primitive.{op}"](_operation(op, variant, dtype), list(operands), {})
     return np.asarray(result)

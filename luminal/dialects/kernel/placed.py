@@ -135,7 +135,9 @@ class FunctionOp(IRDLOperation):
         return any(attribute.data == licence for attribute in self.licences)
 
     def print(self, printer: Printer) -> None:
-        printer.print_string(f" @{self.sym_name.data} [{', '.join(symbol.range_text() for symbol in self.symbols.data)}] ")
+        printer.print_string(
+            f" @{self.sym_name.data} [{', '.join(symbol.range_text() for symbol in self.symbols.data)}] "
+        )
         with printer.in_parens():
             printer.print_list(self.body.block.args, printer.print_block_argument)
         printer.print_string(f" licences [{', '.join(licence.data for licence in self.licences)}]")
@@ -149,7 +151,9 @@ class FunctionOp(IRDLOperation):
         with symbol_scope(symbols):
             arguments = parser.parse_comma_separated_list(parser.Delimiter.PAREN, parser.parse_argument)
             parser.parse_characters("licences")
-            licences = parser.parse_comma_separated_list(parser.Delimiter.SQUARE, lambda: _read_licence(parser))
+            licences = parser.parse_comma_separated_list(
+                parser.Delimiter.SQUARE, lambda: _read_licence(parser)
+            )
             cost = parser.parse_integer() if parser.parse_optional_keyword("cost") else None
             body = parser.parse_region(arguments)
         body.detach_block(block := body.block)
@@ -189,8 +193,14 @@ class ParallelOp(IRDLOperation):
         )
 
     def verify_(self) -> None:
-        _check(isinstance(self.parent_op(), FunctionOp), "kernel.parallel stands in a kernel.function's own block")
-        _check(len(self.body.block.args) == len(self.loops), "kernel.parallel has one loop variable for each loop")
+        _check(
+            isinstance(self.parent_op(), FunctionOp),
+            "kernel.parallel stands in a kernel.function's own block",
+        )
+        _check(
+            len(self.body.block.args) == len(self.loops),
+            "kernel.parallel has one loop variable for each loop",
+        )
 
 
 @irdl_op_definition
@@ -216,14 +226,23 @@ class ForOp(IRDLOperation):
 
     def verify_(self) -> None:
         loop = self.loop.data
-        _check(len(self.outer) == len(loop.outer_weights), f"kernel.for over {loop.index}: one weight for each outer loop")
+        _check(
+            len(self.outer) == len(loop.outer_weights),
+            f"kernel.for over {loop.index}: one weight for each outer loop",
+        )
         block = self.body.block
         types = [value.type for value in self.inits]
-        _check([argument.type for argument in block.args[1:]] == types, f"kernel.for over {loop.index}: carry types differ")
+        _check(
+            [argument.type for argument in block.args[1:]] == types,
+            f"kernel.for over {loop.index}: carry types differ",
+        )
         last = block.last_op
         _check(isinstance(last, YieldOp), f"kernel.for over {loop.index}: the body ends with kernel.yield")
         assert last is not None
-        _check([value.type for value in last.operands] == types, f"kernel.for over {loop.index}: yields other types")
+        _check(
+            [value.type for value in last.operands] == types,
+            f"kernel.for over {loop.index}: yields other types",
+        )
 
 
 @irdl_op_definition
@@ -250,7 +269,9 @@ class ConstantOp(KernelOperation):
 
     @staticmethod
     def of(bits: int, dtype: DType, axes: tuple[TileAxis, ...] = ()) -> ConstantOp:
-        return ConstantOp.create(properties={"bits": IntAttr(bits)}, result_types=[TileType(Tile(dtype, axes))])
+        return ConstantOp.create(
+            properties={"bits": IntAttr(bits)}, result_types=[TileType(Tile(dtype, axes))]
+        )
 
 
 @irdl_op_definition
@@ -264,7 +285,9 @@ class DimensionOp(KernelOperation):
 
     @staticmethod
     def of(size: Dim) -> DimensionOp:
-        return DimensionOp.create(properties={"size": SizeAttribute(size)}, result_types=[TileType(Tile(i64))])
+        return DimensionOp.create(
+            properties={"size": SizeAttribute(size)}, result_types=[TileType(Tile(i64))]
+        )
 
 
 def _verify_address(op: Operation, address: Address, variables: Sequence[SSAValue], axes: int) -> None:
@@ -308,7 +331,11 @@ class GuardOp(KernelOperation):
 
     @staticmethod
     def of(
-        index: str, variables: Sequence[SSAValue], weights: Sequence[int], size: Dim, axes: tuple[TileAxis, ...]
+        index: str,
+        variables: Sequence[SSAValue],
+        weights: Sequence[int],
+        size: Dim,
+        axes: tuple[TileAxis, ...],
     ) -> GuardOp:
         return GuardOp.build(
             operands=[variables],
@@ -355,7 +382,10 @@ class LoadOp(KernelOperation):
 
     def verify_(self) -> None:
         _verify_address(self, self.address.data, self.variables, len(self.tile.axes))
-        _check(self.tile.dtype == reference_of(self.reference).dtype, "kernel.load: dtype differs from the reference's")
+        _check(
+            self.tile.dtype == reference_of(self.reference).dtype,
+            "kernel.load: dtype differs from the reference's",
+        )
         _check_covers(self.tile, [v for v in (self.dynamic, self.mask) if v is not None], "kernel.load")
 
 
@@ -432,7 +462,10 @@ class ApplyOp(KernelOperation):
 
     def verify_(self) -> None:
         _check(self.op.data in ELEMENTWISE, f"kernel.apply: no elementwise op {self.op.data!r}")
-        _check(len(self.inputs) == ELEMENTWISE[self.op.data], f"kernel.apply {self.op.data}: wrong number of operands")
+        _check(
+            len(self.inputs) == ELEMENTWISE[self.op.data],
+            f"kernel.apply {self.op.data}: wrong number of operands",
+        )
         _check_covers(self.tile, self.inputs, f"kernel.apply {self.op.data}")
 
 
@@ -453,7 +486,9 @@ class ContractOp(KernelOperation):
         return ContractOp.build(operands=[accumulator, left, right, mask], result_types=[accumulator.type])
 
     def verify_(self) -> None:
-        _check(self.accumulator.type == self.result.type, "kernel.contract: accumulator and result types differ")
+        _check(
+            self.accumulator.type == self.result.type, "kernel.contract: accumulator and result types differ"
+        )
         operands = [v for v in (self.left, self.right, self.mask) if v is not None]
         _check_covers(self.tile, operands, "kernel.contract")
 
@@ -484,7 +519,10 @@ class AccumulateOp(IRDLOperation):
     def verify_(self) -> None:
         _check(self.monoid.data in MONOIDS, f"kernel.accumulate: monoid is one of {', '.join(MONOIDS)}")
         parts = 2 if self.monoid.data in PAIRED_MONOIDS else 1
-        _check(len(self.accumulators) == len(self.values) == parts, f"kernel.accumulate {self.monoid.data}: {parts} values")
+        _check(
+            len(self.accumulators) == len(self.values) == parts,
+            f"kernel.accumulate {self.monoid.data}: {parts} values",
+        )
         for accumulator in self.accumulators:
             operands = [*self.values, *([self.mask] if self.mask is not None else [])]
             _check_covers(tile_of(accumulator), operands, "kernel.accumulate")

@@ -84,7 +84,9 @@ class _Machine:
                 self.loop(op)
             case ConstantOp():
                 shape = _shape(op.tile)
-                self.tiles[op.result] = np.full(shape, from_bits(op.bits.data, op.tile.dtype), op.tile.dtype.numpy)
+                self.tiles[op.result] = np.full(
+                    shape, from_bits(op.bits.data, op.tile.dtype), op.tile.dtype.numpy
+                )
             case DimensionOp():
                 self.tiles[op.result] = np.array(op.size.data.evaluate(self.dims), np.int64)
             case IndexOp():
@@ -148,7 +150,9 @@ class _Machine:
         where, mask = np.broadcast_arrays(where, mask)
         wrong = mask & ((where < 0) | (where >= memory.size))
         if wrong.any():
-            raise IndexError(f"{op.name}: address {int(where[wrong][0])} is outside of {memory.size} elements")
+            raise IndexError(
+                f"{op.name}: address {int(where[wrong][0])} is outside of {memory.size} elements"
+            )
         return memory, where, mask
 
     def load(self, op: LoadOp) -> None:
@@ -181,7 +185,9 @@ class _Machine:
         axes = tile_of(op.accumulators[0]).axes
         old = [self.spread(value, axes) for value in op.accumulators]
         new = [self.spread(value, axes) for value in op.values]
-        combined = [combine(monoid, old[0], new[0])] if len(old) == 1 else list(combine_pair(monoid, old, new))
+        combined = (
+            [combine(monoid, old[0], new[0])] if len(old) == 1 else list(combine_pair(monoid, old, new))
+        )
         if op.mask is not None:
             mask = self.spread(op.mask, axes)
             combined = [np.where(mask, c, o) for c, o in zip(combined, old, strict=True)]
@@ -199,7 +205,11 @@ class _Machine:
         for position in range(1, flat[0].shape[0]):
             new = [part[position] for part in flat]
             pair = len(total) > 1
-            total = list(combine_pair(op.monoid.data, total, new)) if pair else [combine(op.monoid.data, total[0], new[0])]
+            total = (
+                list(combine_pair(op.monoid.data, total, new))
+                if pair
+                else [combine(op.monoid.data, total[0], new[0])]
+            )
         for result, value in zip(op.reduced, total, strict=True):
             self.tiles[result] = np.asarray(value)
 

@@ -156,7 +156,14 @@ class Loop:
         extent = None if facts["extent"] == "*" else int(facts["extent"])
         flags = {word for word in words if "=" not in word}
         return Loop(
-            index, int(facts["weight"]), extent, _dim(size), "ragged" in flags, outer, facts["role"], "masked" in flags
+            index,
+            int(facts["weight"]),
+            extent,
+            _dim(size),
+            "ragged" in flags,
+            outer,
+            facts["role"],
+            "masked" in flags,
         )
 
 
@@ -183,11 +190,15 @@ class Address:
     offset: Dim
 
     def __str__(self) -> str:
-        return " | ".join([", ".join(map(str, self.strides)), ", ".join(map(str, self.axis_strides)), str(self.offset)])
+        return " | ".join(
+            [", ".join(map(str, self.strides)), ", ".join(map(str, self.axis_strides)), str(self.offset)]
+        )
 
     @staticmethod
     def parse(text: str) -> Address:
-        strides, axis_strides, offset = text.split(" | ") if not text.startswith(" | ") else ["", *text[3:].split(" | ")]
+        strides, axis_strides, offset = (
+            text.split(" | ") if not text.startswith(" | ") else ["", *text[3:].split(" | ")]
+        )
         return Address(_dims(strides), _dims(axis_strides), _dim(offset))
 
 

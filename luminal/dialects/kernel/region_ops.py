@@ -100,7 +100,9 @@ class RegionOp(IRDLOperation):
         made = [op for op in self.body.block.ops if isinstance(op, TermOp)]
         for op, term in zip(made, region.terms(), strict=True):
             if op.result.type != ValueType.of(term):
-                raise VerifyException(f"kernel.term {op.what.data}: its type is {ValueType.of(term)}, not {op.result.type}")
+                raise VerifyException(
+                    f"kernel.term {op.what.data}: its type is {ValueType.of(term)}, not {op.result.type}"
+                )
 
 
 def region_operation(region: Region, name: str, schedule: Schedule | None = None) -> RegionOp:
@@ -118,7 +120,9 @@ def region_operation(region: Region, name: str, schedule: Schedule | None = None
             operands = [values[int(word[1:])] for word in words if word.startswith("%")]
             what = " ".join(word for word in words if not word.startswith("%"))
             term = TermOp.build(
-                operands=[operands], properties={"what": StringAttr(what)}, result_types=[ValueType.of(terms[number])]
+                operands=[operands],
+                properties={"what": StringAttr(what)},
+                result_types=[ValueType.of(terms[number])],
             )
             block.add_op(term)
             values[number] = term.result

@@ -54,7 +54,9 @@ class Buffer:
         if self.home not in ("scratch", "packed"):
             return f"in {self.home}"
         digits = " ".join(f"{index}:{'*' if extent is None else extent}" for index, extent in self.digits)
-        return f"{'packed' if self.home == 'packed' else 'as'} {digits or '.'}" + (f" from {self.at}" if self.at else "")
+        return f"{'packed' if self.home == 'packed' else 'as'} {digits or '.'}" + (
+            f" from {self.at}" if self.at else ""
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +149,9 @@ def _stage(text: str) -> Stage:
         raise ScheduleError(f"stage {text!r}: expected 'TARGETS: FACTORS'")
     if not head.startswith("keep "):
         words = head.split()
-        targets = tuple(Target(output=_number(w.rstrip("!"), "out"), nontemporal=w.endswith("!")) for w in words)
+        targets = tuple(
+            Target(output=_number(w.rstrip("!"), "out"), nontemporal=w.endswith("!")) for w in words
+        )
         return Stage(targets, parse_factors(factors))
     kept, _, at = head.removeprefix("keep ").rpartition(" at ")
     targets = []
@@ -169,7 +173,10 @@ def _carried_loop(text: str) -> CarriedLoop:
     name_at, _, factors = head.strip().partition(": ")
     name, _, at = name_at.removeprefix("loop ").partition(" at ")
     pieces = [piece.strip() for piece in body.rstrip("} ").split("; ")]
-    pick = {kind: [p.removeprefix(kind + " ") for p in pieces if p.startswith(kind + " ")] for kind in ("carry", "init", "step")}
+    pick = {
+        kind: [p.removeprefix(kind + " ") for p in pieces if p.startswith(kind + " ")]
+        for kind in ("carry", "init", "step")
+    }
     return CarriedLoop(
         _number(name.strip(), "%"),
         tuple(map(_buffer, pick["carry"])),
