@@ -177,6 +177,30 @@ def adaptive_avg_pool(low: Lowering, x: Value, outputs: Sequence[Any]) -> Value:
     return low.cast(low.b.div(total, sizes), dtype(x))
 
 
+@lowers("_adaptive_avg_pool2d_backward", "_adaptive_avg_pool3d_backward")
+def adaptive_avg_pool_backward(low: Lowering, grad: Value, x: Value) -> Value:
+    """Axis by axis, each gradient over the length of its window is added to the elements of that."""
+    count = _axes_of(low.name)
+    kind = f32 if dtype(grad) in (f16, bf16) else dtype(grad)
+    value = low.cast(grad, kind)
+    for axis in range(rank(x) - count, rank(x)):
+        size, outputs = shape_of(x)[axis], shape_of(value)[axis]
+        _, places, inside, length = _axis_windows(low, size, outputs)
+        weight = low.cast(inside, kind)
+        weight = low.b.div(weight, low.b.sum(weight, axes=(1,), keepdim=True))
+        before, after = shape_of(value)[:axis], shape_of(value)[axis + 1 :]
+        ones = ([as_dim(1)] * len(before), [as_dim(1)] * len(after))
+        parts = low.b.mul(
+            low.reshape(value, (*before, outputs, as_dim(1), *after)),
+            low.reshape(weight, (*ones[0], outputs, length, *ones[1])),
+        )
+        total = low.full(0, (*before, size, *after), kind)
+        flat = low.reshape(parts, (*before, outputs * length, *after))
+        where = low.reshape(places, (outputs * length,))
+        value = low.b.index_put(total, flat, [where], axes=(axis,), accumulate=True)
+    return low.cast(value, dtype(grad))
+
+
 @lowers("adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d")
 def adaptive_max_pool(low: Lowering, x: Value, outputs: Sequence[Any]) -> tuple[Value, Value | None]:
     """Values, and where each was in the flattened input plane."""

@@ -24,6 +24,9 @@ KEPT = (
     "aten.rms_norm.default",
     "aten._prelu_kernel.default",
     "upsample_nearest",  # the decomposition rounds positions otherwise
+    "aten.upsample_linear1d.",  # and forgets that equal sizes are the identity
+    "aten.upsample_bilinear2d.",
+    "aten.upsample_trilinear3d.",
     "aten.xlogy",  # the decomposition reads a NaN as a number where the other operand is 0
     "aten.special_entr",
 )
@@ -49,10 +52,11 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     return table
 
 
-WHOLE = tuple(
-    f"{name}{dimensions}d"
-    for name in ("upsample_nearest", "_upsample_nearest_exact")
-    for dimensions in (1, 2, 3)
+WHOLE = (
+    *(f"{name}{n}d" for name in ("upsample_nearest", "_upsample_nearest_exact") for n in (1, 2, 3)),
+    "upsample_linear1d",
+    "upsample_bilinear2d",
+    "upsample_trilinear3d",
 )
 """Ops that PyTorch takes apart in Python however they are reached, with other positions than its own kernels'."""
 _KEYS = (DispatchKey.Autograd, DispatchKey.CompositeImplicitAutograd)
@@ -61,9 +65,10 @@ _KEYS = (DispatchKey.Autograd, DispatchKey.CompositeImplicitAutograd)
 def _resize(op: Any) -> Callable[..., Any]:
     """The overload that computes the size from factors, in terms of the one that is given the size."""
 
-    def call(x: Any, sizes: Any, factors: Any) -> Any:
+    def call(x: Any, sizes: Any, *rest: Any) -> Any:
+        *flags, factors = rest  # align_corners stands between, where there is such a flag
         target = upsample_compute_output_size(x.size(), sizes, factors)
-        return op.default(x, target, *(factors or [None] * (x.dim() - 2)))
+        return op.default(x, target, *flags, *(factors or [None] * (x.dim() - 2)))
 
     return call
 
@@ -82,19 +87,28 @@ def _select_lstm(original: Callable[..., Any]) -> Callable[..., Any]:
     return select
 
 
+def _like_inputs(grad: Any, sizes: Any, inputs: Any, *_: Any, **__: Any) -> Any:
+    """What the gradient of resizing looks like; PyTorch's own function for it takes no symbolic sizes."""
+    layout = torch._prims_common.suggest_memory_format(grad)
+    return grad.new_empty(inputs).to(memory_format=layout)
+
+
 @contextmanager
 def kept_whole() -> Generator[None]:
     """While open, the ops of `WHOLE` are traced as they are, and short LSTMs in steps."""
     select = torch_decompositions.select_one_layer_lstm_function
     replaced: list[tuple[Any, dict[Any, Any]]] = []
-    for packet in (getattr(torch.ops.aten, name) for name in WHOLE):
-        for op in (packet.default, packet.vec):
+    for name in WHOLE:
+        packet = getattr(torch.ops.aten, name)
+        backward = getattr(torch.ops.aten, f"{name}_backward").default
+        for op in (packet.default, packet.vec, backward):
             replaced.append((op, dict(op.py_kernels)))
             for key in _KEYS:
                 op.py_kernels.pop(key, None)
                 if op is packet.vec:
                     op.py_kernels[key] = _resize(packet)
             op._dispatch_cache.clear()
+        backward.py_kernels[DispatchKey.Meta] = _like_inputs
     torch_decompositions.select_one_layer_lstm_function = _select_lstm(select)
     try:
         yield

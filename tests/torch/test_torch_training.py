@@ -42,7 +42,7 @@ def test_a_convolutional_network() -> None:
     model = torch.nn.Sequential(
         torch.nn.Conv2d(3, 4, 3, padding=1), torch.nn.BatchNorm2d(4), torch.nn.ReLU(), torch.nn.MaxPool2d(2),
         torch.nn.Conv2d(4, 4, 3, stride=2, groups=2), torch.nn.SiLU(), torch.nn.AvgPool2d(2, ceil_mode=True),
-        torch.nn.Flatten(), torch.nn.Linear(16, 3),
+        torch.nn.Flatten(), torch.nn.Linear(4, 3),
     )  # fmt: skip
     target = torch.randint(0, 3, (4,))
     _train(model, (torch.randn(4, 3, 10, 10),), lambda y: F.cross_entropy(y, target))
