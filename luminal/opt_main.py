@@ -1,6 +1,6 @@
 """The command `luminal-opt`: reads IR text of any level, runs named passes, verifies, prints.
 
-    luminal-opt graph.mlir --passes lower-hlo,simplify --print-ir-after-all
+    luminal-opt graph.mlir --passes lower-hlo,simplify,add-regions,schedule-regions,place-regions
 
 Exit status: 0; 1 for IR that does not parse, verify or lower; 2 for a command line that cannot be used. Messages go to
 stderr, the IR to stdout.
@@ -14,13 +14,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from io import StringIO
-from typing import ClassVar
+from typing import IO, ClassVar
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass, PassPipeline
 from xdsl.printer import Printer
-from xdsl.utils.exceptions import DiagnosticException, ParseError, PassFailedException, VerifyException
+from xdsl.utils.exceptions import (
+    ArgSpecParseError,
+    DiagnosticException,
+    ParseError,
+    PassFailedException,
+    VerifyException,
+)
 from xdsl.xdsl_opt_main import xDSLOptMain
 
 from luminal.dialects import all_dialects
@@ -29,6 +35,9 @@ from luminal.errors import LuminalError
 PASSES: dict[str, str] = {
     "lower-hlo": "luminal.passes.lower_hlo:lower_hlo",
     "simplify": "luminal.passes.simplify:simplify",
+    "add-regions": "luminal.passes.kernel_passes:add_regions",
+    "schedule-regions": "luminal.search.schedule_pass:schedule_regions",
+    "place-regions": "luminal.passes.kernel_passes:place_regions",
     "place": "luminal.passes.kernel_passes:place_regions",
 }
 """By name, the function of a pass, which changes the module that it is given."""
@@ -73,11 +82,17 @@ class LuminalOptMain(xDSLOptMain):
             "--print-ir-after-all", action="store_true", help="Print the IR to stderr after each pass"
         )
 
+    def prepare_input(self) -> tuple[list[tuple[IO[bytes], int]], str]:
+        try:
+            return super().prepare_input()
+        except ValueError as error:  # a file whose extension no frontend reads
+            raise UsageError(f"{self.args.input_file}: {error}") from None
+
     def setup_pipeline(self) -> None:
         """Verifies before the first pass and after every one, and prints what was asked for."""
         try:
             super().setup_pipeline()
-        except (ParseError, ValueError, Exception) as error:
+        except (ArgSpecParseError, ValueError, TypeError, KeyError) as error:
             listed = ", ".join(self.available_passes)
             raise UsageError(
                 f"--passes {self.args.passes}: {_first_line(error)}; passes are {listed}"
@@ -107,7 +122,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; see the module's docstring for what it returns."""
     try:
         LuminalOptMain(arguments).run()
-    except UsageError as error:
+    except (UsageError, UnicodeDecodeError) as error:
         print(f"luminal-opt: {error}", file=sys.stderr)
         return 2
     except OSError as error:

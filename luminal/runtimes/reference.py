@@ -60,8 +60,32 @@ def _kernel(module: ModuleOp) -> Interpret:
     return lambda inputs, dims: executable.run(inputs, dims)
 
 
-LEVELS: dict[str, Callable[[ModuleOp], Interpret]] = {"hlo": _hlo, "primitive": _primitive, "kernel": _kernel}
-"""How a module of one hlo graph is interpreted at each level."""
+def _region(module: ModuleOp) -> Interpret:
+    from luminal.passes.form_regions import form_regions
+    from luminal.passes.interpret_regions import interpret_regions
+    from luminal.passes.lower_hlo import lower_hlo
+    from luminal.passes.simplify import simplify
+
+    lower_hlo(module)
+    simplify(module)
+    regions = form_regions(graph_of(module))
+    return lambda inputs, dims: interpret_regions(regions, inputs, dims)
+
+
+def _kernel(module: ModuleOp) -> Interpret:
+    from luminal.compiler import compile_module
+
+    executable = compile_module(module, "kernel")
+    return lambda inputs, dims: executable.run(inputs, dims)
+
+
+LEVELS: dict[str, Callable[[ModuleOp], Interpret]] = {
+    "hlo": _hlo,
+    "primitive": _primitive,
+    "region": _region,
+    "kernel": _kernel,
+}
+"""How a module of one hlo graph is interpreted: as named ops, as primitives, as terms over indices, as placed loops."""
 
 
 class ReferenceRuntime(Runtime):
