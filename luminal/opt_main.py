@@ -114,7 +114,7 @@ def _text(module: ModuleOp) -> str:
     return stream.getvalue() + "\n"
 
 
-def _first_line(error: Exception) -> str:
+def _first_line(error: BaseException) -> str:
     return str(error).strip().partition("\n")[0]
 
 

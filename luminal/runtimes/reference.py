@@ -53,13 +53,6 @@ def _primitive(module: ModuleOp) -> Interpret:
     return lambda inputs, dims: interpret(graph, list(inputs), dict(dims))
 
 
-def _kernel(module: ModuleOp) -> Interpret:
-    from luminal.compiler import compile_module
-
-    executable = compile_module(module, "kernel")
-    return lambda inputs, dims: executable.run(inputs, dims)
-
-
 def _region(module: ModuleOp) -> Interpret:
     from luminal.passes.form_regions import form_regions
     from luminal.passes.interpret_regions import interpret_regions

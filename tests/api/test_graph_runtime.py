@@ -30,7 +30,7 @@ from luminal.errors import (
 )
 from luminal.graph import Graph
 from luminal.runtimes.protocol import Runtime
-from luminal.runtimes.reference import ReferenceRuntime
+from luminal.runtimes.reference import LEVELS, ReferenceRuntime
 from luminal.tensor import Tensor, cat
 
 MakeRuntime = Callable[[], Runtime]
@@ -56,6 +56,23 @@ def test_the_example_of_the_design(make_runtime: MakeRuntime) -> None:
     assert list(rt.get_f32(c)) == [1, 2, 3, 3, 2, 4, 6, 6, 3, 6, 9, 9]
     assert rt.get_numpy(c).shape == (3, 4)
     assert rt.stats
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_every_level_is_executable(level: str) -> None:
+    cx = Graph()
+    x, w = cx.tensor(("s", 8), name="x"), cx.tensor((8, 4), name="w")
+    y = (x @ w).gelu().softmax(1).output()
+    cx.build_search_space(ReferenceRuntime)
+    rt = cx.search(ReferenceRuntime(level), 1)
+    assert rt.stats["level"] == level
+    own, weight = (random_values(dt.f32, shape, 1, special=False) for shape in ((5, 8), (8, 4)))
+    rt.set_data(w, weight)
+    for size in (5, 1, 0):
+        rt.set_data(x, own[:size])
+        rt.execute({"s": size})
+        wanted = torch.nn.functional.gelu(own[:size] @ weight).softmax(1)
+        np.testing.assert_allclose(rt.get_numpy(y), wanted.numpy(), rtol=1e-5, atol=1e-6)
 
 
 def test_one_compilation_runs_every_size(make_runtime: MakeRuntime) -> None:

@@ -1,0 +1,122 @@
+"""luminal run, explain, search and cache on a small graph."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from luminal.cli import main
+
+GRAPH = """luminal.graph @main [s in 1 to 64] (%x : !luminal.tensor<[s, 8], f32>, %n : !luminal.tensor<[s], i64>)
+    -> (!luminal.tensor<[s, 8], f32>, !luminal.tensor<[s], i64>) {
+  %0 = hlo.softmax %x {axis = 1} : !luminal.tensor<[s, 8], f32>
+  %1 = hlo.add %n, %n : !luminal.tensor<[s], i64>
+  luminal.return %0, %1 : !luminal.tensor<[s, 8], f32>, !luminal.tensor<[s], i64>
+}
+"""
+
+
+@pytest.fixture
+def graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("LUMINAL_CACHE_DIR", str(tmp_path / "cache"))
+    path = tmp_path / "graph.mlir"
+    path.write_text(GRAPH)
+    return str(path)
+
+
+@pytest.mark.parametrize("target", ["cpu", "reference"])
+def test_run(target: str, graph: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    np.save(tmp_path / "n.npy", np.array([1, 2, 3]))
+    given = ["--dim", "s=3", "--input", f"n={tmp_path / 'n.npy'}", "--output", str(tmp_path / "out.npz")]
+    assert main(["run", graph, "--target", target, *given]) == 0
+    printed = capsys.readouterr().out
+    assert "0: f32[s, 8] [3, 8]" in printed and "[2 4 6]" in printed
+    results = np.load(tmp_path / "out.npz")
+    np.testing.assert_allclose(results["0"].sum(1), 1, rtol=1e-6)
+    assert results["1"].tolist() == [2, 4, 6]
+
+
+def test_run_draws_the_same_inputs_from_a_seed(graph: str, capsys: pytest.CaptureFixture[str]) -> None:
+    texts = []
+    for seed in ("1", "1", "2"):
+        assert main(["run", graph, "--target", "reference", "--dim", "s=2", "--seed", seed]) == 0
+        texts.append(capsys.readouterr().out)
+    assert texts[0] == texts[1] != texts[2]
+
+
+def test_explain(graph: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", graph, "--dim", "s=16"]) == 0
+    printed = capsys.readouterr().out
+    for text in (
+        "==== hlo",
+        "hlo.softmax",
+        "primitive.exp2",
+        "==== schedules",
+        "kernel.function",
+        "define",
+        "step 0",
+    ):
+        assert text in printed
+    assert main(["explain", graph, "--level", "plan"]) == 0
+    assert "hlo.softmax" not in capsys.readouterr().out
+    assert main(["explain", graph, "--dump", str(tmp_path / "levels")]) == 0
+    assert "hlo.softmax" in (tmp_path / "levels" / "0-hlo.mlir").read_text()
+
+
+def test_search_and_cache(graph: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["search", graph, "--dim", "s=16", "--candidates", "2"]) == 0
+    printed = capsys.readouterr().out
+    assert "parallel" in printed and "2 kernels, 2 launches" in printed
+    assert main(["cache"]) == 0
+    assert ": 0 files" not in capsys.readouterr().out
+    assert main(["cache", "--clear"]) == 0
+    assert main(["cache"]) == 0
+    assert ": 0 files, 0.0 MB" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "dim s in 1 to 64 has no size; give --dim s=SIZE"),
+        (["--dim", "s"], "'s' is not NAME=VALUE"),
+        (["--dim", "s=x"], "expected a whole number"),
+        (["--dim", "s=65"], "s in 1 to 64 was given 65"),
+        (["--dim", "t=1"], "no dim 't'; its dims are s"),
+        (["--dim", "s=3", "--input", "y=y.npy"], "no input 'y'; its inputs are x, n"),
+        (["--dim", "s=3", "--input", "x=none.npy"], "input 'x': none.npy"),
+        (["--dim", "s=3", "--input", "x=bad.npy"], "input 'x' is f32[s, 8], but bad.npy has dtype float64"),
+        (["--dim", "s=3", "--input", "n=short.npy"], "input 'n' has shape [3], but short.npy has [2]"),
+        (["--dim", "s=3", "--target", "abacus"], "'abacus'"),
+    ],
+)
+def test_mistakes(
+    arguments: list[str],
+    message: str,
+    graph: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    np.save("bad.npy", np.zeros((3, 8)))
+    np.save("short.npy", np.zeros(2, np.int64))
+    assert main(["run", graph, *arguments]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("luminal run: ") and message in error
+
+
+def test_files_that_are_no_graph(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "graph.mlir"
+    for text, message in (
+        ("nonsense", "graph.mlir:1"),
+        ("builtin.module {}", "has 0 graphs, expected one"),
+        (GRAPH + GRAPH.replace("main", "other"), "has 2 graphs"),
+        (GRAPH.replace("axis = 1", "axis = 7"), "hlo.softmax: axis 7"),
+    ):
+        path.write_text(text)
+        assert main(["run", str(path)]) == 1
+        assert message in capsys.readouterr().err
+    assert main(["run", str(tmp_path / "none.mlir")]) == 1
+    assert "none.mlir: No such file" in capsys.readouterr().err
