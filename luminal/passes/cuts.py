@@ -63,6 +63,7 @@ class Partition:
         constants = {graph.inputs[position].number for position in interface.constants}
         constants |= {value.number for value in graph.values if value.op == DATA}
         self.former = RegionFormer(graph, constants)
+        self._last_readers: tuple[frozenset[int], dict[int, set[int]]] | None = None
         self.home: dict[int, int] = {}
         for position, value in enumerate(graph.outputs):
             if self._has_home(value, position):
@@ -133,7 +134,12 @@ class Partition:
         return frozenset(n for n in (*self.required, *optional) if not values[n].is_empty)
 
     def readers(self, roots: frozenset[int]) -> dict[int, set[int]]:
-        """Root -> the roots whose regions read it; OTHER stands for steps of another kind, CALLER for an output."""
+        """Root -> the roots whose regions read it; OTHER stands for steps of another kind, CALLER for an output.
+
+        The result belongs to the partition, which keeps the last one: moves that merge leave the roots as they are.
+        """
+        if self._last_readers is not None and self._last_readers[0] == roots:
+            return self._last_readers[1]
         reach: list[set[int]] = [set() for _ in self.graph.values]
         found: dict[int, set[int]] = {}
         for value in reversed(self.graph.values):
@@ -149,6 +155,7 @@ class Partition:
                 reach[operand.number].add(OTHER)
         for value in self.graph.outputs:
             found.get(value.number, set()).add(CALLER)
+        self._last_readers = roots, found
         return found
 
     def owners(self, cuts: Cuts, readers: dict[int, set[int]]) -> dict[int, int]:

@@ -14,6 +14,7 @@ from luminal.dialects.kernel.terms import Region
 from luminal.dim import product
 from luminal.passes.cut_choices import initial_cuts, instances, neighbours
 from luminal.passes.cuts import Cuts, Partition
+from luminal.passes.region_former import Formed
 from luminal.passes.region_terms import RegionTooLargeError
 from luminal.search.chooser import legal_candidates
 from luminal.search.machine import Machine
@@ -44,11 +45,12 @@ class CutSearch:
     def __init__(self, partition: Partition, machine: Machine, hints: Mapping[str, int]) -> None:
         self.partition, self.machine, self.hints = partition, machine, hints
         self._prices: dict[str, float] = {}
+        self._formed: dict[tuple[frozenset[int], tuple[int, ...], frozenset[int]], Formed] = {}
 
     def run(self, most: int = 64) -> Cuts:
         """The cuts that no chain of moves improves, or that `most` chains have led to."""
         current = self.price(initial_cuts(self.partition))
-        tried: set[str] = set()
+        tried: set[frozenset[int]] = set()
         for _ in range(most):
             better = self._step(current, tried)
             if better is None:
@@ -56,7 +58,7 @@ class CutSearch:
             current = better
         return current.cuts
 
-    def _step(self, current: Priced, tried: set[str]) -> Priced | None:
+    def _step(self, current: Priced, tried: set[frozenset[int]]) -> Priced | None:
         """The chain of merges that saves most, cut off where it is cheapest; what did not pay is not tried again."""
         best: Priced | None = None
         homes = {
@@ -65,14 +67,15 @@ class CutSearch:
             for number in (*group.roots, *group.inner)
         }
         for what, changed in neighbours(self.partition, current.cuts):
-            text = str(changed)
-            if not what.startswith(MOVES) or text in tried:
+            fresh = changed.merged - current.cuts.merged
+            if not what.startswith(MOVES) or fresh in tried:
                 continue
             if not self._is_promising(current.cuts, changed, homes):
+                tried.add(fresh)
                 continue
             found = self._chain(current, changed)
             if found is None or not self._pays(current, found):
-                tried.add(text)
+                tried.add(fresh)
                 continue
             if best is None or found.seconds < best.seconds:
                 best = found
@@ -141,16 +144,29 @@ class CutSearch:
     def price(self, cuts: Cuts) -> Priced:
         """Seconds of all regions by the model; infinite where one of them cannot be."""
         try:
-            made = instances(self.partition, cuts)
+            made = self._formed_regions(cuts)
         except RegionTooLargeError:
             return Priced(cuts, Counter(), float("inf"))
-        regions = Counter(instance.formed.key for _, instance in made)
-        for _, instance in made:
-            formed = instance.formed
+        regions = Counter(formed.key for formed in made)
+        for formed in made:
             if formed.key not in self._prices:
                 sizes = {name: size.evaluate(self.hints) for name, size in formed.symbols.items()}
                 self._prices[formed.key] = self._region_price(formed.region, sizes) + LAUNCH_SECONDS
         return Priced(cuts, regions, sum(count * self._prices[key] for key, count in regions.items()))
+
+    def _formed_regions(self, cuts: Cuts) -> list[Formed]:
+        """The regions of some cuts; those that a merge elsewhere leaves as they are, are not formed again."""
+        groups = self.partition.groups(cuts)
+        memory = self.partition.memory(groups)
+        values = self.partition.graph.values
+        found: list[Formed] = []
+        for group in groups:
+            key = (cuts.kept, group.roots, group.inner)
+            if key not in self._formed:
+                roots = [values[number] for number in group.roots]
+                self._formed[key] = self.partition.former.stored(roots, memory, group.inner).formed
+            found.append(self._formed[key])
+        return found
 
     def _region_price(self, region: Region, sizes: Mapping[str, int]) -> float:
         for candidate in legal_candidates(region, self.machine, sizes, coarse=True):
