@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from luminal.plan.constants import invalidate
     from luminal.runtimes.cpu import CPURuntime, NativeRuntime
     from luminal.runtimes.reference import ReferenceRuntime
-    from luminal.tensor import Tensor
+    from luminal.tensor import Tensor, cat, stack, where
     from luminal.torch.backend import luminal_cpu
     from luminal.torch.export import compile_exported as compile
     from luminal.torch.report import fallbacks, reset_fallbacks
@@ -49,12 +49,15 @@ _LAZY = {
     "NativeRuntime": "luminal.runtimes.cpu",
     "ReferenceRuntime": "luminal.runtimes.reference",
     "Tensor": "luminal.tensor",
+    "cat": "luminal.tensor",
     "compile": "luminal.torch.export:compile_exported",
     "explain": "luminal.explain",
     "fallbacks": "luminal.torch.report",
     "invalidate": "luminal.plan.constants",
     "luminal_cpu": "luminal.torch.backend",
     "reset_fallbacks": "luminal.torch.report",
+    "stack": "luminal.tensor",
+    "where": "luminal.tensor",
 }
 
 
@@ -73,7 +76,8 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
-    "CPURuntime", "DType", "Dim", "Graph", "LuminalError", "NativeRuntime", "ReferenceRuntime", "Tensor", "bf16", "bool_",
-    "compile", "dim", "dtype_of", "explain", "f16", "f32", "f4e2m1", "f64", "f8e4m3fn", "f8e5m2", "fallbacks", "i16", "i32",
-    "i64", "i8", "invalidate", "luminal_cpu", "reset_fallbacks", "stats", "u8",
+    "CPURuntime", "DType", "Dim", "Graph", "LuminalError", "NativeRuntime", "ReferenceRuntime", "Tensor",
+    "bf16", "bool_", "cat", "compile", "dim", "dtype_of", "explain", "f16", "f32", "f4e2m1", "f64", "f8e4m3fn",
+    "f8e5m2", "fallbacks", "i16", "i32", "i64", "i8", "invalidate", "luminal_cpu", "reset_fallbacks", "stack",
+    "stats", "u8", "where",
 ]  # fmt: skip

@@ -11,6 +11,7 @@ import pytest
 import torch
 from api_harness import DTYPES, interprets, numpy_of, random_values
 
+import luminal
 import luminal.dtype as dt
 from luminal.dim import dim, dim_max, dim_min
 from luminal.errors import (
@@ -40,6 +41,35 @@ def compiled(graph: Graph, make_runtime: MakeRuntime) -> Runtime:
     runtime = make_runtime()
     graph.build_search_space(type(runtime))
     return graph.search(runtime, 10)
+
+
+DESIGN = """
+import luminal as lm
+
+cx = lm.Graph()
+a = cx.tensor((3, 1)); b = cx.tensor((1, 4))
+c = a.matmul(b).output()
+
+cx.build_search_space(lm.CPURuntime)
+rt = cx.search(lm.CPURuntime(), 10)          # ten candidates timed
+rt.set_data(a, [1., 2., 3.]); rt.set_data(b, [1., 2., 3., 3.])
+rt.execute(cx.dyn_map)
+print(rt.get_f32(c))
+"""
+
+
+def test_the_example_of_the_design_word_for_word(capsys: pytest.CaptureFixture[str]) -> None:
+    exec(DESIGN, {})
+    assert capsys.readouterr().out == "[1. 2. 3. 3. 2. 4. 6. 6. 3. 6. 9. 9.]\n"
+
+
+def test_public_names() -> None:
+    for name in luminal.__all__:
+        assert getattr(luminal, name) is not None
+    assert luminal.NativeRuntime is luminal.CPURuntime
+    assert set(luminal.__all__) <= set(dir(luminal))
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        luminal.nonsense  # noqa: B018
 
 
 def test_the_example_of_the_design(make_runtime: MakeRuntime) -> None:
