@@ -220,7 +220,7 @@ def test_shifts(make_runtime: MakeRuntime, dtype: dt.DType) -> None:
     check(make_runtime, cases, [x, count])
 
 
-NUMBERS = [2, -3, 0, 1, 200, True, 0.5, -2.5, 3.3, 1e30, float("inf")]
+NUMBERS = [2, -3, 0, -0.0, 1, 200, True, 0.5, -2.5, 3.3, 1e30, float("inf")]
 
 
 def with_number(number: float) -> list[Case]:
