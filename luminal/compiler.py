@@ -37,8 +37,8 @@ from luminal.runtimes.reference import ReferenceRuntime, graph_of
 from luminal.stats import Stats, record
 
 if TYPE_CHECKING:
-    from luminal.passes.cuts import Cuts, Partition
     from luminal.dialects.kernel.terms import Region
+    from luminal.passes.cuts import Cuts, Partition
     from luminal.passes.region_graph import RegionGraph
     from luminal.plan.native_kernels import KernelCompiler
     from luminal.runtimes.protocol import Executable

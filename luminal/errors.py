@@ -98,7 +98,7 @@ class LicenceError(LuminalError, ValueError):
 
 
 class SoundnessError(LuminalError, AssertionError):
-    """A kernel that the compiler made disagrees with the reference: a bug of the compiler, reported with what shows it."""
+    """A kernel that the compiler made disagrees with the reference: a bug of the compiler, with what shows it."""
 
 
 class CompileError(LuminalError, RuntimeError):

@@ -57,6 +57,7 @@ __all__ = [
     "parse_dim",
     "product",
     "symbol_dim",
+    "typical",
 ]
 
 
@@ -86,6 +87,18 @@ def product(values: Iterable[DimLike]) -> Dim:
     for value in values:
         total = total * value
     return total
+
+
+_TYPICAL = 1009
+
+
+def typical(value: Dim) -> int:
+    """A number to compare strides by, with every symbol at one large size as far as its range allows.
+
+    Strides in the order of these numbers are in their own order nearly always; it proves nothing.
+    """
+    sizes = {s.name: max(s.minimum, min(_TYPICAL, s.maximum or _TYPICAL)) for s in value.symbols()}
+    return value.evaluate(sizes)
 
 
 def collect_symbols(values: Iterable[Dim]) -> dict[str, Symbol]:

@@ -49,11 +49,6 @@ def memory_element(dtype: DType) -> str:
     return "i8" if dtype.is_bool else REGISTERS[dtype.name]
 
 
-def dtype_constant(bits: int, dtype: DType) -> Value:
-    """A scalar constant of a dtype from its bit pattern."""
-    return constant_bits(register_type(dtype), bits)
-
-
 # Conversions
 
 

@@ -23,8 +23,7 @@ from luminal.dialects.kernel.terms import (
     Term,
     TermTable,
 )
-from luminal.dim import Dim, Symbol, dim, symbol_dim
-from luminal.passes.index_algebra import typical
+from luminal.dim import Dim, Symbol, dim, symbol_dim, typical
 
 
 @dataclass(frozen=True)
@@ -107,9 +106,8 @@ class _Renaming:
             case ScanAttribute(monoid, index):
                 return ScanAttribute(monoid, self.names[index])
             case LoopAttribute() as loop:
-                return loop._replace(
-                    index=self.names[loop.index], carries=tuple(map(self.indices, loop.carries))
-                )
+                carries = tuple(map(self.indices, loop.carries))
+                return replace(loop, index=self.names[loop.index], carries=carries)
             case other:
                 return other
 

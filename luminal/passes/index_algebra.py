@@ -329,14 +329,7 @@ class IndexAlgebra:
 
 
 _FAR = 1 << 61
-_TYPICAL = 97
 _INTEGER_OPS = frozenset({"add", "mul", "less_than", "max", "min", "recip", "mod"})
-
-
-def typical(value: Dim) -> int:
-    """A number to compare strides by: the dim with every symbol at one size, as near to it as its range allows."""
-    sizes = {s.name: max(s.minimum, min(_TYPICAL, s.maximum or _TYPICAL)) for s in value.symbols()}
-    return value.evaluate(sizes)
 
 
 def _strides(sizes: Sequence[Dim]) -> list[Dim]:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import cast
 
 from luminal.dialects.kernel.terms import Affine, Term, TermTable
-from luminal.dim import Dim, divide_exact, known_equal
-from luminal.passes.index_algebra import FIRST, ONE, Index, IndexAlgebra, LeafSplit, typical
+from luminal.dim import Dim, divide_exact, known_equal, typical
+from luminal.passes.index_algebra import FIRST, ONE, Index, IndexAlgebra, LeafSplit
 
 _COMPARED = 8
 """The first points of a value, with which a further one is compared."""

@@ -189,7 +189,7 @@ class PlacedBuffer:
         return as_dim(0)
 
     def grain(self, index: str) -> int | None:
-        """The weight of an outermost digit '*', whose multiples the buffer holds; None where all digits are constant."""
+        """The weight of an outermost digit '*', of which the buffer holds multiples; None without such a digit."""
         low = 1
         for name, extent in reversed(self.buffer.digits):
             if name != index:

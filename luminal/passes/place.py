@@ -32,13 +32,12 @@ from luminal.dialects.kernel.placed import (
 )
 from luminal.dialects.kernel.placed_types import Loop
 from luminal.dialects.kernel.schedule import Schedule
-from luminal.dialects.kernel.terms import ELEMENTWISE, Affine, Region, ScanAttribute, Term
+from luminal.dialects.kernel.terms import ELEMENTWISE, Affine, Region, Term
 from luminal.dim import Dim
 from luminal.errors import ScheduleError
 from luminal.passes.nest import OpenStage, PlacedFactor, Scope
 from luminal.passes.placement_folds import FoldPlacement
 from luminal.passes.placement_state import Values
-
 
 DEEPEST = 64
 """Elementwise terms in a row that are computed by recursion."""
@@ -105,7 +104,7 @@ class _Placer(FoldPlacement):
         factor, inner = factors[0], factors[1:]
         scans = self._scans_over(factor) if not inits else []
         if scans:
-            inits = [self._identity(cast(ScanAttribute, scan.attribute).monoid, scan, 0) for scan in scans]
+            inits = [self._identity(scan.scan.monoid, scan, 0) for scan in scans]
         loop = self._loop(factor)
         outer = [cast(SSAValue, scope.variable) for scope in self._open_loops(factor.index)]
         types: list[Attribute] = [IndexType(), *(value.type for value in inits)]
@@ -190,7 +189,7 @@ class _Placer(FoldPlacement):
         return cast(SSAValue, memo[key])
 
     def _value_operands(self, term: Term) -> None:
-        """Compute what a chain of elementwise terms needs, operands first: chains have any length, Python's stack not."""
+        """Compute what a chain of elementwise terms needs, operands first: Python's stack is shorter than a chain."""
         pending: list[Term] = []
         stack = [term]
         seen = {term}

@@ -1,4 +1,7 @@
-"""How folds are placed: reductions that share a nest, scans that ride in loops, carried loops in registers or memory."""
+"""How folds are placed.
+
+Reductions share a nest, scans ride in loops, carried loops live in registers or memory.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from luminal.dialects.kernel.monoids import identity_bits
 from luminal.dialects.kernel.placed import AccumulateOp, ApplyOp, ConstantOp, ContractOp, ReduceOp, tile_of
 from luminal.dialects.kernel.placed_types import TileAxis
 from luminal.dialects.kernel.schedule import Target
-from luminal.dialects.kernel.terms import ScanAttribute, Term, depends_on
+from luminal.dialects.kernel.terms import Term, depends_on
 from luminal.dtype import bool_
 from luminal.errors import ScheduleError
 from luminal.passes.nest import OpenStage, PlacedFactor
@@ -24,9 +27,11 @@ class FoldPlacement(MemoryPlacement):
     """Reductions, scans and carried loops of the stage at hand."""
 
     def _identity(self, monoid: str, term: Term, operand: int) -> SSAValue:
+        """What a fold starts from: a partial result for each coordinate of the registers, those of reduced indices too,
+        on which the operands need not depend."""
         value = term.operands[operand]
-        bound = {term.attribute.index} if isinstance(term.attribute, ScanAttribute) else set[str]()
-        axes = self._axes(frozenset().union(*(part.free for part in term.operands)) - bound)
+        free = frozenset().union(*(part.free for part in term.operands))
+        axes = self._axes(free - {term.scan.index} if term.op == "scan" else free | {*term.reduce.indices})
         return self._add(ConstantOp.of(identity_bits(monoid, value.dtype, operand), value.dtype, axes))
 
     def _reduce(self, term: Term) -> SSAValue:
@@ -107,18 +112,12 @@ class FoldPlacement(MemoryPlacement):
         riders: list[Target] = []
         for target in self.stage.stage.targets:
             key = ("written", target, id(self.stage))
-            if (
-                key in self.path[-1].memo
-                or {f.index for f in self._unbound(self._target_indices(target))} != indices
-            ):
+            unbound = frozenset(factor.index for factor in self._unbound(self._target_indices(target)))
+            if key in self.path[-1].memo or unbound != indices:
                 continue
             if not indices <= self._target_indices(target):
                 continue
-            terms = (
-                self.region.outputs[target.output].terms
-                if target.output >= 0
-                else (self._target_term(target),)
-            )
+            terms = self._target_terms(target)
             if any(depends_on(t, member) for t in terms for member in group) or self._reduces(terms, indices):
                 continue
             self.path[-1].memo[key] = True
@@ -165,7 +164,7 @@ class FoldPlacement(MemoryPlacement):
                 continue
             seen.add(term)
             stack += term.operands
-            if term.op == "scan" and cast(ScanAttribute, term.attribute).index == factor.index:
+            if term.op == "scan" and term.scan.index == factor.index:
                 scans.append(term)
         for scan in scans:
             others = self._unbound(scan.free - {factor.index})
@@ -176,7 +175,7 @@ class FoldPlacement(MemoryPlacement):
         return sorted(scans, key=lambda term: self.ranks[term])
 
     def _scan(self, term: Term) -> SSAValue:
-        attribute = cast(ScanAttribute, term.attribute)
+        attribute = term.scan
         for scope in reversed(self.path):
             if term in scope.scans:
                 value = self._value(term.operands[0])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import cast
 
 from xdsl.ir import Block, Operation, SSAValue
@@ -46,6 +46,8 @@ class PlacementState(ABC):
             if target.buffer is None:
                 raise ScheduleError(f"stage {stage.stage}: term %{target.term} has no buffer")
             term = self.terms[target.term]
+            if any(index not in term.free for index, _ in target.buffer.digits):
+                raise ScheduleError(f"buffer {target.buffer}: %{target.term} varies with {sorted(term.free)} alone")
             buffer = self.kept.get(term)
             if buffer is None or buffer.stage is not None:
                 buffer = self.kept[term] = PlacedBuffer(target.buffer, stage, term.dtype)
@@ -74,7 +76,7 @@ class PlacementState(ABC):
         return self.path[-1].block
 
     @contextlib.contextmanager
-    def _at(self, depth: int) -> Iterator[None]:
+    def _at(self, depth: int) -> Generator[None]:
         """Emit into an outer scope: what is emitted there lands before the loops that are open inside it."""
         path, stage = self.path, self.stage
         self.path = path[: depth + 1]
@@ -95,7 +97,7 @@ class PlacementState(ABC):
         return max(depth for depth, scope in enumerate(self.path) if scope.function)
 
     def _depth(self, term: Term) -> int:
-        """Where a term's value belongs: the innermost scope that binds one of its indices or holds a buffer it reads."""
+        """Where a term's value belongs: the innermost scope that binds an index of it or holds a buffer it reads."""
         depth = self._function_depth()
         for position, scope in enumerate(self.path):
             if scope.factor is not None and scope.factor.index in term.free:
@@ -225,6 +227,9 @@ class PlacementState(ABC):
 
     @abstractmethod
     def _value(self, term: Term) -> SSAValue: ...
+
+    @abstractmethod
+    def _nest(self, factors: Sequence[PlacedFactor], body: Callable[[], None]) -> None: ...
 
     @abstractmethod
     def _emit_stage(self, stage: OpenStage) -> None: ...

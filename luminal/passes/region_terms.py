@@ -22,10 +22,10 @@ from luminal.dialects.graph_op import DEFAULT_LICENCES
 from luminal.dialects.kernel.elementwise import VARIANT
 from luminal.dialects.kernel.monoids import identity_bits
 from luminal.dialects.kernel.terms import Affine, Output, Term, TermTable
-from luminal.dim import Dim, as_dim
+from luminal.dim import Dim, as_dim, typical
 from luminal.dtype import DType, cast_array, f32, f64, from_bits, i64, to_bits
 from luminal.errors import CompileError
-from luminal.passes.index_algebra import FIRST, Index, LeafSplit, reshape_groups, typical
+from luminal.passes.index_algebra import FIRST, Index, LeafSplit, reshape_groups
 from luminal.passes.leaves import Leaves, Point, Renamed
 from luminal.passes.value_graph import SPLATS, Value, contiguous_strides, memory_elements, wide
 

@@ -7,13 +7,13 @@ kept, how many loops run in parallel) is enumerated; the roofline orders and the
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import cast
 
 from luminal.dialects.kernel.region_text import natural_key
 from luminal.dialects.kernel.schedule import Buffer, Factor, Schedule, Stage, Target
-from luminal.dialects.kernel.terms import ScanAttribute, Term, postorder
+from luminal.dialects.kernel.terms import Term, postorder
 from luminal.search.nests import Nest, NestGenerator, StageView
 from luminal.search.roofline import STRIDED_SECONDS, Estimate, traffic_seconds, with_traffic
 from luminal.search.shapes import below, find_contraction, reduced_indices, scanned_indices
@@ -24,7 +24,7 @@ NEAR = 1.2
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A schedule with the roofline's estimate of its seconds on one core, the grid that may run in parallel, and its form."""
+    """A schedule, the roofline's estimate of its seconds on one core and of what may run in parallel, and its form."""
 
     schedule: Schedule
     estimate: Estimate
@@ -69,13 +69,15 @@ class Generator(NestGenerator):
             Candidate(Schedule(tuple(self._plain_roots(stops)), kept), Estimate(2 * seconds, 1), "scalar"),
         ]
 
+    def _outermost_first(self, position: int) -> list[str]:
+        """The indices of an output by falling stride."""
+        strides = self.shapes.output_strides(position)
+        return sorted(self.region.outputs[position].indices, key=lambda index: (-strides[index], index))
+
     def _plain_roots(self, stops: frozenset[Term]) -> Iterator[Stage]:
         for position, output in enumerate(self.region.outputs):
-            strides = self.shapes.output_strides(position)
             ordered = self.region.is_ordered(output)
-            free = sorted(
-                output.indices, key=natural_key if ordered else lambda index: (-strides[index], index)
-            )
+            free = sorted(output.indices, key=natural_key) if ordered else self._outermost_first(position)
             below_stops = tuple(term for term in output.terms if term not in stops)
             scans = scanned_indices(below_stops, stops)
             sums = reduced_indices(below_stops, stops)
@@ -88,7 +90,7 @@ class Generator(NestGenerator):
             yield Stage((Target(output=position),), tuple(factors))
 
     def _kept_plainly(self) -> Iterator[Stage]:
-        """A stage for each reduction, scan and carried loop that stands outside of other loops, operands before users."""
+        """A stage for each reduction, scan and carried loop outside of other loops, operands before users."""
         open_loops: dict[Term, frozenset[int]] = {}
         for term, number in self.numbers.items():
             around = frozenset[int]().union(*(open_loops[operand] for operand in term.operands))
@@ -113,7 +115,7 @@ class Generator(NestGenerator):
         if scanned_indices(roots, frozenset()):
             return []
         strides = self.shapes.output_strides(0)
-        free = sorted(outputs[0].indices, key=lambda index: (-strides[index], index))
+        free = self._outermost_first(0)
         view = StageView(roots, free, strides, frozenset(), None, frozenset(), "")
         found: list[Candidate] = []
         traffic = traffic_seconds(self.shapes, self.machine)
@@ -160,7 +162,7 @@ class Generator(NestGenerator):
             return []
         inner = self.region.inner
         strides = self.shapes.output_strides(0)
-        free = sorted(output.indices, key=lambda index: (-strides[index], index))
+        free = self._outermost_first(0)
         bound_by_reductions = set(reduced_indices(output.terms, frozenset()))
         common = [i for i in free if all(i in term.free for term in inner) and i not in bound_by_reductions]
         stops = frozenset(inner)
@@ -218,22 +220,23 @@ class Generator(NestGenerator):
         if row is not None:
             repeats *= -(-self.shapes.sizes[row] // block)
         found: list[Candidate] = []
-        for nest, *choice in itertools.product(
-            finals, *(options[: 3 if len(stages) < 3 else 2 if len(stages) < 5 else 1] for options in stages)
+        most = 3 if len(stages) < 3 else 2 if len(stages) < 5 else 1
+        for nest, choice in itertools.product(
+            finals, list(itertools.product(*(options[:most] for options in stages)))
         ):
-            core = nest.estimate.core_seconds + sum(option[0].estimate.core_seconds for option in choice)
+            core = nest.estimate.core_seconds + sum(option.estimate.core_seconds for option, _ in choice)
             core += self._crossing(root, nest, choice) / repeats
             factors, grid = self._parallel(
                 (*shared, *nest.factors),
                 StageView((root,), [*batch, *([row] if row else [])], strides, frozenset(), None, stops, ""),
             )
-            kept = tuple(stage for option in choice for stage in (*option[0].kept, option[1])) + nest.kept
+            kept = tuple(stage for option, last in choice for stage in (*option.kept, last)) + nest.kept
             schedule = Schedule((Stage((Target(output=0),), factors),), kept)
             seconds = with_traffic(core * repeats, traffic_seconds(self.shapes, self.machine))
             found.append(Candidate(schedule, Estimate(seconds, grid), "merged"))
         return found
 
-    def _crossing(self, root: Term, final: Nest, choice: list[tuple[Nest, Stage]]) -> float:
+    def _crossing(self, root: Term, final: Nest, choice: Sequence[tuple[Nest, Stage]]) -> float:
         """Seconds of reading buffers along another index than they were written along, in the whole region."""
         lanes = {term: _lane(nest) for term, (nest, _) in zip(self.region.inner, choice, strict=True)}
         total = 0.0
@@ -258,7 +261,7 @@ class Generator(NestGenerator):
         for nest in sorted(nests, key=lambda nest: nest.estimate.core_seconds)[:6]:
             lane = _lane(nest)
             digits = [(i, block if i == row else None) for i in own if i != lane]
-            if lane is not None:
+            if lane in own:
                 digits.append((lane, block if lane == row else None))
             target = Target(term=self.numbers[term], buffer=Buffer(tuple(digits), at))
             lifted = tuple(self._lift(stage, row, last_batch, at) for stage in nest.kept)
@@ -314,7 +317,7 @@ def _lane(nest: Nest) -> str | None:
 def _along(term: Term) -> list[str]:
     """The indices that a reduction, a scan or a carried loop, loops inside its steps included, runs over."""
     if term.op == "scan":
-        return [cast(ScanAttribute, term.attribute).index]
+        return [term.scan.index]
     if term.op == "reduce":
         return list(term.reduce.indices)
     return [

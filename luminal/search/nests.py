@@ -121,7 +121,7 @@ class NestGenerator:
                 estimate = Estimate(
                     row_seconds(self.shapes, view.roots, view.stops, self.machine, lane, waste), 1
                 )
-                for kept in self._keep_choices(view, lane, tuple([*along, *registers]), outer, sums):
+                for kept in self._keep_choices(view, lane, (*along, *registers), outer, sums):
                     yield Nest(all_factors, kept, estimate, "rows")
 
     def _fits(self, index: str, block: int) -> bool:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import cast
 
-from luminal.dialects.kernel.terms import Region, ScanAttribute, Term
+from luminal.dialects.kernel.terms import Region, Term
 
 
 @dataclass
@@ -87,7 +86,7 @@ class Contraction:
 def find_contraction(
     roots: tuple[Term, ...], free: list[str], bound: frozenset[str], stops: frozenset[Term]
 ) -> Contraction | None:
-    """The largest sum of products of a stage in which no other reduction stands and both sides have indices of their own."""
+    """The largest sum of products of a stage: no other reduction in it, and each side has indices of its own."""
     found: Contraction | None = None
     for term in below(roots, stops):
         if term.op != "reduce" or term.reduce.monoid != "sum" or term.operands[0].op != "mul":
@@ -128,6 +127,4 @@ def looped_indices(roots: tuple[Term, ...], stops: frozenset[Term]) -> set[str]:
 
 
 def scanned_indices(roots: tuple[Term, ...], stops: frozenset[Term]) -> list[str]:
-    return sorted(
-        {cast(ScanAttribute, term.attribute).index for term in below(roots, stops) if term.op == "scan"}
-    )
+    return sorted({term.scan.index for term in below(roots, stops) if term.op == "scan"})

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from luminal.dialects.kernel.combine import combine, combine_pair
 from luminal.dialects.kernel.elementwise import evaluate_elementwise
-from luminal.dialects.kernel.terms import ELEMENTWISE, Affine, Output, Region, ScanAttribute, Term
+from luminal.dialects.kernel.monoids import identity_bits
+from luminal.dialects.kernel.terms import ELEMENTWISE, Affine, Output, Region, Term
 from luminal.dim import Dim
 from luminal.dtype import DType, f32, f64, from_bits
 
@@ -103,7 +104,7 @@ def _reduced_volume(output: Output, sizes: Mapping[str, int]) -> int:
             inner = bound | set(term.reduce.indices)
             volumes.append(int(np.prod([max(1, sizes[i]) for i in inner])))
         elif term.op == "scan":
-            inner = bound | {cast(ScanAttribute, term.attribute).index}
+            inner = bound | {term.scan.index}
             volumes.append(int(np.prod([max(1, sizes[i]) for i in inner])))
         stack += [(operand, inner) for operand in term.operands]
     return max(volumes)
@@ -235,7 +236,7 @@ class _Evaluator:
         return current
 
     def _scan(self, term: Term) -> Array:
-        attribute = cast(ScanAttribute, term.attribute)
+        attribute = term.scan
         upto = self.env[attribute.index]
         axis = 1 + self.axes.index(attribute.index)
         shape = [1] * (1 + len(self.axes))
@@ -245,11 +246,7 @@ class _Evaluator:
         values = self.value(term.operands[0])
         self.env[attribute.index] = upto
         values, inside = np.broadcast_arrays(values, positions <= upto)
-        neutral = {"sum": 0, "prod": 1}.get(attribute.monoid)
-        if neutral is None:
-            extreme = values[..., :1] if values.shape[-1] else values
-            neutral = extreme.min() if attribute.monoid == "max" else extreme.max()
-            neutral = values.min() if attribute.monoid == "max" else values.max()
+        neutral = from_bits(identity_bits(attribute.monoid, term.dtype), term.dtype)
         return _fold(attribute.monoid, [np.where(inside, values, neutral).astype(values.dtype)], (axis,))
 
 
@@ -268,11 +265,9 @@ def _fold(monoid: str, parts: list[Array], axes: tuple[int, ...]) -> Array:
         match monoid:
             case "sum":
                 dtype = parts[0].dtype
-                return (
-                    parts[0].any(axes, keepdims=True)
-                    if dtype == np.bool_
-                    else parts[0].sum(axes, dtype, keepdims=True)
-                )
+                if dtype == np.bool_:
+                    return np.asarray(parts[0].any(axes, keepdims=True))
+                return parts[0].sum(axes, dtype, keepdims=True)
             case "prod":
                 return parts[0].prod(axes, parts[0].dtype, keepdims=True)
             case "max" | "min" if parts[0].size:

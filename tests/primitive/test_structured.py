@@ -125,7 +125,10 @@ def test_without_the_licence_a_sum_is_in_row_major_order() -> None:
     unlicensed = parse(str(graph).replace("{\n", 'licences ["contract"] {\n', 1)).body.block.first_op
     assert isinstance(unlicensed, GraphOp) and interpret(unlicensed, [x])[0].tolist() == expected.tolist()
     bytes_ = np.full((2, 3), 200, np.uint8)  # NumPy's accumulate would widen them
-    assert run(lambda b, x: (setattr(b, "strict", True), b.sum_reduce(x, [1]))[1], bytes_)[0].tolist() == [88, 88]
+    assert run(lambda b, x: (setattr(b, "strict", True), b.sum_reduce(x, [1]))[1], bytes_)[0].tolist() == [
+        88,
+        88,
+    ]
     empty = np.zeros((2, 0, 3), np.float32)
     assert (
         run(lambda b, x: (setattr(b, "strict", True), b.sum_reduce(x, [1], "prod"))[1], empty)[0].tolist()

@@ -1,9 +1,12 @@
-"""Elementwise primitives on NumPy arrays by name and variant: the primitive interpreter's meaning, for terms and tiles."""
+"""Elementwise primitives on NumPy arrays by name and variant, for terms and tiles.
+
+The primitive interpreter's meaning is used, not written again.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -22,7 +25,7 @@ VARIANT = {
 }  # fmt: skip
 
 
-@lru_cache(maxsize=None)
+@cache
 def _operation(op: str, variant: str | None, dtype: DType) -> PrimitiveOp:
     properties = {VARIANT[op]: ValueAttr(variant)} if op in VARIANT else {}
     return OPS[op].create(result_types=[tensor_type((), dtype)], properties=properties)

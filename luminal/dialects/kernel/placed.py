@@ -1,7 +1,8 @@
 """The placed form of a kernel: explicit loops over tiles, the same for every target.
 
-`luminal.passes.place` makes it from a region and its schedule; emitters differ only in how they hold a tile.  Operands of
-elementwise ops broadcast: an operand that lacks an axis of the result is used for each coordinate of that axis.
+`luminal.passes.place` makes it from a region and its schedule; emitters differ only in how they hold a tile.
+Operands of elementwise ops broadcast: an operand that lacks an axis of the result is used for each coordinate of
+that axis.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from xdsl.printer import Printer
 from xdsl.traits import IsolatedFromAbove, IsTerminator, Pure
 from xdsl.utils.exceptions import VerifyException
 
+from luminal.dialects.graph_op import SymbolsAttr, read_symbol
 from luminal.dialects.kernel.placed_types import (
     Address,
     AddressAttribute,
@@ -42,7 +44,6 @@ from luminal.dialects.kernel.placed_types import (
     TileType,
 )
 from luminal.dialects.kernel.terms import ELEMENTWISE, PAIRED_MONOIDS
-from luminal.dialects.graph_op import SymbolsAttr, read_symbol
 from luminal.dialects.tensor_type import symbol_scope
 from luminal.dim import Dim, Symbol
 from luminal.dtype import DType, bool_, i64
@@ -130,9 +131,6 @@ class FunctionOp(IRDLOperation):
     @property
     def symbol_names(self) -> list[str]:
         return [symbol.name for symbol in self.symbols.data]
-
-    def has_licence(self, licence: str) -> bool:
-        return any(attribute.data == licence for attribute in self.licences)
 
     def print(self, printer: Printer) -> None:
         printer.print_string(
@@ -495,7 +493,10 @@ class ContractOp(KernelOperation):
 
 @irdl_op_definition
 class AccumulateOp(IRDLOperation):
-    """combine(accumulator, value) at each coordinate where the mask holds; argmax and argmin carry (value, position)."""
+    """combine(accumulator, value) at each coordinate where the mask holds.
+
+    argmax and argmin carry (value, position).
+    """
 
     name = "kernel.accumulate"
     accumulators = var_operand_def(TileType)

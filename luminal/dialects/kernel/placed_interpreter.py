@@ -1,20 +1,21 @@
 """The meaning of the placed form: runs a kernel.function on flat NumPy arrays, tile by tile.
 
-It is slow and strict: scratch memory begins as garbage, and an access outside of a reference is an error, so that a wrong
-placement shows here before any code is generated.
+It is slow and strict: scratch memory begins as garbage, and an access outside of a reference is an error, so that a
+wrong placement shows here before any code is generated.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from xdsl.ir import Block, Operation, SSAValue
 
 from luminal.dialects.kernel.combine import combine, combine_pair
+from luminal.dialects.kernel.elementwise import evaluate_elementwise
 from luminal.dialects.kernel.placed import (
     AccumulateOp,
     AllocateOp,
@@ -35,7 +36,6 @@ from luminal.dialects.kernel.placed import (
     tile_of,
 )
 from luminal.dialects.kernel.placed_types import Address, Loop, Tile, TileAxis
-from luminal.dialects.kernel.elementwise import evaluate_elementwise
 from luminal.dtype import DType, from_bits
 
 Array = NDArray[Any]
@@ -220,7 +220,7 @@ class _Machine:
         order = [own.index(axis) for axis in axes if axis in own]
         shape = [axis.extent if axis in own else 1 for axis in axes]
         full = tuple(axis.extent for axis in axes)
-        return cast(Array, np.broadcast_to(array.transpose(order).reshape(shape), full))
+        return np.broadcast_to(array.transpose(order).reshape(shape), full)
 
 
 def _shape(tile: Tile) -> tuple[int, ...]:

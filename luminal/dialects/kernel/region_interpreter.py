@@ -23,7 +23,6 @@ from luminal.dialects.kernel.terms import (
     Affine,
     Output,
     Region,
-    ScanAttribute,
     Term,
     postorder,
 )
@@ -208,14 +207,14 @@ class _Machine:
         return total.reshape([1 if axis in axes else size for axis, size in enumerate(shape)])
 
     def _scan(self, term: Term) -> Array:
-        monoid, index = cast(ScanAttribute, term.attribute)
+        monoid, index = term.scan.monoid, term.scan.index
         with np.errstate(all="ignore"):
             total = _UFUNCS[monoid].accumulate(self._spread(term.operands[0], [index]), axis=self.axes[index])
             return total + np.zeros_like(total) if monoid == "sum" else total  # a sum begins at +0.0
 
     def _loop(self, body: Term) -> list[Array]:
         """The carried values after the last iteration."""
-        index, identifier, carries = body.loop
+        index, identifier, carries = body.loop.index, body.loop.identifier, body.loop.carries
         count = len(carries)
         inits, nexts = body.operands[:count], body.operands[count:]
         values = [self._spread(init, sorted(free)) for init, free in zip(inits, carries, strict=True)]

@@ -11,10 +11,10 @@ Terms are the same thing in memory; `region_operation` and `region_of` convert b
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
 
 from xdsl.dialects.builtin import ArrayAttr, IntAttr, StringAttr
-from xdsl.ir import Attribute, Block, Data, Operation, Region as BodyRegion, SSAValue, TypeAttribute
+from xdsl.ir import Attribute, Block, Data, Operation, SSAValue, TypeAttribute
+from xdsl.ir import Region as BodyRegion
 from xdsl.irdl import (
     IRDLOperation,
     irdl_attr_definition,
@@ -148,13 +148,13 @@ def region_operation(region: Region, name: str, schedule: Schedule | None = None
 
 def region_of(op: RegionOp) -> Region:
     """The region that an operation holds; VerifyError where its text is none."""
-    lines = [cast(StringAttr, line).data for line in op.header]
+    lines = [line.data for line in op.header]
     numbers: dict[SSAValue, int] = {}
     outputs = 0
     for inner in op.body.block.ops:
         if isinstance(inner, TermOp):
             operands = "".join(f" %{numbers[value]}" for value in inner.inputs)
-            dtype = cast(ValueType, inner.result.type).data.split(" ")[0]
+            dtype = inner.result.type.data.split(" ")[0]
             lines.append(f"%{len(numbers)} = {inner.what.data}{operands} : {dtype}")
             numbers[inner.result] = len(numbers)
         elif isinstance(inner, OutputOp):

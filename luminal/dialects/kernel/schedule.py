@@ -2,11 +2,12 @@
 
 It prints as one line of text, which is its key in the results database and parses back:
 
-    out0: i:*:parallel@ic j:*@jp i:8 i:8:tile j:2:tile j:16:lane k:* k:4:unroll; keep %3 at ic as i:8 k:* i:8: k:* i:8:tile
+    out0: i:*:parallel@ic j:*@jp i:8 i:8:tile j:2:tile j:16:lane k:* k:4:unroll; keep %3 at ic as i:8 k:* i:8:
+    k:* i:8:tile
 
-Each stage factors the indices that are not yet bound where it stands.  A factor is `index:extent[:role][:masked][@name]`,
-outermost first; `*` stands for what is left of the index.  Roles: loop (the default), parallel, unroll, tile (unrolled in
-registers, one value each), lane (the lanes of a vector).
+Each stage factors the indices that are not yet bound where it stands.  A factor is
+`index:extent[:role][:masked][@name]`, outermost first; `*` stands for what is left of the index.  Roles: loop (the
+default), parallel, unroll, tile (unrolled in registers, one value each), lane (the lanes of a vector).
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ from luminal.errors import ScheduleError
 
 ROLES = ("loop", "parallel", "unroll", "tile", "lane")
 LOOP_ROLES = ("loop", "parallel", "unroll")
-REGISTER_ROLES = ("tile", "lane")
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, cast
 
-from luminal.dim import Dim, as_dim, known_less, product
+from luminal.dim import Dim, as_dim, known_less, product, typical
 from luminal.dtype import DType, bool_, i64
 
 Attribute = object
@@ -74,14 +74,16 @@ class ReduceAttribute(NamedTuple):
     indices: tuple[str, ...]
 
 
-class ScanAttribute(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class ScanAttribute:
     """An inclusive prefix reduction along one index, which stays free."""
 
     monoid: str
     index: str
 
 
-class LoopAttribute(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class LoopAttribute:
     """A carried loop: its index, an identifier that its carries name, and the free indices of each carry."""
 
     index: str
@@ -95,8 +97,6 @@ ELEMENTWISE: Mapping[str, int] = {
     "recip": 2, "add": 2, "mul": 2, "mod": 2, "bits": 2, "less_than": 2, "max": 2, "min": 2,
     "select": 3,
 }  # fmt: skip
-LEAVES = ("constant", "index", "dimension", "load", "carry")
-STRUCTURED = ("reduce", "scan", "loop", "project")
 PAIRED_MONOIDS = ("argmax", "argmin")
 
 
@@ -121,6 +121,10 @@ class Term:
     @property
     def reduce(self) -> ReduceAttribute:
         return cast(ReduceAttribute, self.attribute)
+
+    @property
+    def scan(self) -> ScanAttribute:
+        return cast(ScanAttribute, self.attribute)
 
     @property
     def loop(self) -> LoopAttribute:
@@ -252,9 +256,9 @@ class Region:
     """What one kernel computes.
 
     `extents` gives every index its size; `inner` lists terms that were roots of regions merged into this one, which a
-    schedule may keep in a buffer.  `parents` says of an index that the terms themselves split (j = jo*64 + ji) which index
-    each part belongs to and its weight there.  Indices, arguments and symbols bear canonical names, so that equal regions have
-    equal text, which is their key.
+    schedule may keep in a buffer.  `parents` says of an index that the terms themselves split (j = jo*64 + ji) which
+    index each part belongs to and its weight there.  Indices, arguments and symbols bear canonical names, so that equal
+    regions have equal text, which is their key.
     """
 
     table: TermTable
@@ -299,7 +303,7 @@ class Region:
         """Whether an output's writes may meet, so that they run in the natural order of its indices, one by one."""
         if output.dynamic is not None or output.combine != "set" or output.indices != output.address.indices:
             return True
-        digits = sorted(output.address.strides, key=lambda part: _typical(part[1]))
+        digits = sorted(output.address.strides, key=lambda part: typical(part[1]))
         reach = as_dim(0)
         for index, stride in digits:
             if not known_less(reach, stride):
@@ -310,11 +314,6 @@ class Region:
     def elements(self, term: Term) -> Dim:
         """How many values a term has over its free indices."""
         return product(self.extents[name] for name in sorted(term.free))
-
-
-def _typical(size: Dim) -> int:
-    """A size where every symbol is large: strides in the order of these values are in their order nearly always."""
-    return size.evaluate({s.name: max(s.minimum, min(1009, s.maximum or 1009)) for s in size.symbols()})
 
 
 def _affine_dims(address: Affine) -> list[Dim]:
