@@ -194,19 +194,23 @@ class ViewMethods(TensorBase):
         return cropped._emit("pad", cropped, low=added_low, high=added_high, value=fill)
 
     def _pad_from_inside(self, axis: int, low: Dim, high: Dim, mode: str) -> Tensor:
-        """One axis padded with its own elements: their positions are computed, and gathered."""
-        size = self.shape[axis]
+        """One axis padded with its own elements: their positions are computed, and gathered.
+
+        What a negative amount crops is not there for "circular" either.
+        """
+        start = dim_max(0, -low) if mode == "circular" else as_dim(0)
+        size = self.shape[axis] - start - (dim_max(0, -high) if mode == "circular" else 0)
         least = {"reflect": dim_max(low, high) + 1, "circular": dim_max(low, high), "replicate": as_dim(1)}[
             mode
         ]
         self._require(
             least, size, "pad", f"mode {mode!r} with {low} and {high} needs dim {axis} of at least {least}"
         )
-        position: Tensor = self.graph.iota((size + low + high,), 0, i64) - low
+        position: Tensor = self.graph.iota((self.shape[axis] + low + high,), 0, i64) - low
         if mode == "replicate":
             position = position.clamp(0).minimum(size - 1)
         elif mode == "circular":
-            position = position.remainder(size)
+            position = (position - start).remainder(size) + start
         else:
             position = (size - 1) + -(position.abs() - (size - 1)).abs()
         return self._emit("index_select", self, position, axis=axis)

@@ -189,7 +189,11 @@ def test_constant_padding_and_cropping(make_runtime: MakeRuntime) -> None:
 
 @pytest.mark.parametrize("symbolic", [False, True])
 def test_padding_from_inside(make_runtime: MakeRuntime, symbolic: bool) -> None:
-    for shape, pads in (((3, 4, 5), ((1, 2), (4, 0))), ((2, 3, 4, 5), ((2, 0, 1, 3), (0, 1, 0, 0)))):
+    """Invariant: what a negative amount crops is no part of what "circular" repeats."""
+    for shape, pads in (
+        ((3, 4, 5), ((1, 2), (4, 0), (-1, 2), (3, -2))),
+        ((2, 3, 4, 5), ((2, 0, 1, 3), (0, 1, 0, 0), (-1, 1, 2, -1))),
+    ):
         cases = [
             exact(
                 f"{mode} {pad}", lambda x, p=pad, m=mode: x.pad(p, m), lambda x, p=pad, m=mode: F.pad(x, p, m)
