@@ -301,6 +301,9 @@ class Expression:
         return result.insert_axes(sorted(axes)) if keepdim and axes else result
 
     def sum(self, axes: Sequence[int], keepdim: bool = False, monoid: str = "sum") -> Expression:
+        """Over no axes too a sum starts from 0.0: that of -0.0 is 0.0."""
+        if not axes and monoid == "sum" and self.dtype.is_float:
+            return self + 0.0
         return self._keep(self.emitter.sum_reduce(self.value, axes, monoid), axes, keepdim)
 
     def max(self, axes: Sequence[int], keepdim: bool = False, monoid: str = "max") -> Expression:
