@@ -63,6 +63,25 @@ CASES: dict[str, tuple[Program, ...]] = {
             },
         ),
     ),
+    "a sum over no axes starts from 0.0": case(
+        [Input("f32", (), data=torch.tensor(-0.0))], ("sum", (0,), {"dim": (), "keepdim": False})
+    ),
+    "a sum of one number in registers counts each position": case(
+        [Input("f32", ()), Input("i64", ())],
+        ("expand", (0,), {"shape": (Size("2"), Size("37"))}),
+        ("expand", (1,), {"shape": (Size("40"),)}),
+        ("sum", (3,), {"dim": (0,), "keepdim": False}),
+        ("var", (2,), {"dim": (1,), "correction": 1, "keepdim": False}),
+        ("add", (4, 5)),
+        seeds=tuple(range(8)),
+    ),
+    "a kept reduction has no place for the index that it reduces": case(
+        [Input("i64", ("3", "4", "1", "8"))],
+        ("sin", (0,)),
+        ("log_softmax", (1,), {"dim": 1}),
+        ("layer_norm", (2,), {"shape": (Size("1"), Size("8")), "eps": 1e-12}),
+        seeds=tuple(range(12)),
+    ),
     "squares that overflow are infinite, not NaN": case(
         [held(1e30, -2e30, 3e30)], ("var", (0,), {"dim": (0,), "correction": 1, "keepdim": False})
     ),
