@@ -1,15 +1,19 @@
-"""Checking the inputs of a call against the types of a graph, and reading the sizes of symbols off them."""
+"""Checking the inputs of a call against a graph, reading the sizes of symbols off them, and running op by op."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from xdsl.ir import Operation, SSAValue
 
+from luminal.dialects.graph_op import GraphOp
 from luminal.dialects.tensor_type import TensorType
 from luminal.dim import Dim
 from luminal.errors import DataSizeError, DTypeError, UnsetInputError
+
+Array = np.ndarray[Any, Any]
 
 
 def shape_of(shape: Iterable[Dim], dims: Mapping[str, int]) -> tuple[int, ...]:
@@ -19,7 +23,7 @@ def shape_of(shape: Iterable[Dim], dims: Mapping[str, int]) -> tuple[int, ...]:
 
 def bind_inputs(
     types: Sequence[TensorType],
-    inputs: Sequence[np.ndarray[Any, Any] | None],
+    inputs: Sequence[Array | None],
     dims: Mapping[str, int] | None = None,
     names: Sequence[str] = (),
 ) -> dict[str, int]:
@@ -54,3 +58,21 @@ def bind_inputs(
                 f"the data has shape {list(array.shape)}"
             )
     return found
+
+
+def interpret_graph(
+    graph: GraphOp,
+    inputs: Sequence[Array],
+    dims: Mapping[str, int] | None,
+    evaluate: Callable[[Operation, Sequence[Array], Mapping[str, int]], Sequence[Array]],
+) -> list[Array]:
+    """A graph's outputs, each op's results being what `evaluate` gives; errors of `bind_inputs`."""
+    names = [argument.name_hint or str(argument.index) for argument in graph.block.args]
+    sizes = bind_inputs(graph.input_types, inputs, dims, names)
+    values: dict[SSAValue, Array] = dict(zip(graph.block.args, inputs))
+    end = graph.return_op
+    for op in graph.block.ops:
+        if op is not end:
+            operands = [values[operand] for operand in op.operands]
+            values.update(zip(op.results, evaluate(op, operands, sizes)))
+    return [values[output] for output in end.operands]

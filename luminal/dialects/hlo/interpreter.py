@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from luminal.dialects.bind import bind_inputs, shape_of
+from luminal.dialects.bind import interpret_graph, shape_of
 from luminal.dialects.graph_op import GraphOp
 from luminal.dialects.hlo.table import HloOp
 from luminal.dim import Dim
@@ -33,15 +33,12 @@ def interpret(
     Raises what `bind_inputs` raises for inputs and dims that do not fit; while running IndexOutOfRangeError,
     DivisionByZeroError, and ShapeError where sizes that were not known to fit do not.
     """
-    names = [argument.name_hint or str(argument.index) for argument in graph.block.args]
-    sizes = bind_inputs(graph.input_types, inputs, dims, names)
-    values: dict[Any, Array] = dict(zip(graph.block.args, inputs))
-    end = graph.return_op
-    for op in graph.block.ops:
-        if op is not end:
-            operands = [values[operand] for operand in op.operands]
-            values.update(zip(op.results, evaluate(cast(HloOp, op), operands, sizes, call_extern)))
-    return [values[output] for output in end.operands]
+    return interpret_graph(
+        graph,
+        inputs,
+        dims,
+        lambda op, operands, sizes: evaluate(cast(HloOp, op), operands, sizes, call_extern),
+    )
 
 
 def evaluate(

@@ -27,6 +27,13 @@ def _parse_quoted(parser: AttrParser, read: Callable[[str], Parsed]) -> Parsed:
         return read(parser.parse_str_literal())
 
 
+class QuotedData(Data[Parsed]):
+    """An attribute that prints as its data's text in quotes."""
+
+    def print_parameter(self, printer: Printer) -> None:
+        printer.print_string(f'<"{self.data}">')
+
+
 def _dim(text: str) -> Dim:
     return parse_dim(text, current_symbols())
 
@@ -66,7 +73,7 @@ class Tile:
 
 
 @irdl_attr_definition
-class TileType(Data[Tile], TypeAttribute):
+class TileType(QuotedData[Tile], TypeAttribute):
     """!kernel.tile<"f32 i:8*1 j:16*1:lane">"""
 
     name = "kernel.tile"
@@ -78,9 +85,6 @@ class TileType(Data[Tile], TypeAttribute):
             return Tile(dtype_of(dtype), tuple(map(TileAxis.parse, axes)))
 
         return _parse_quoted(parser, read)
-
-    def print_parameter(self, printer: Printer) -> None:
-        printer.print_string(f'<"{self.data}">')
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +104,7 @@ class Reference:
 
 
 @irdl_attr_definition
-class ReferenceType(Data[Reference], TypeAttribute):
+class ReferenceType(QuotedData[Reference], TypeAttribute):
     """!kernel.ref<"f32 argument 0 [4096]">"""
 
     name = "kernel.ref"
@@ -112,9 +116,6 @@ class ReferenceType(Data[Reference], TypeAttribute):
             return Reference(dtype_of(dtype), _dim(elements[1:-1]), kind, int(alias))
 
         return _parse_quoted(parser, read)
-
-    def print_parameter(self, printer: Printer) -> None:
-        printer.print_string(f'<"{self.data}">')
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +169,7 @@ class Loop:
 
 
 @irdl_attr_definition
-class LoopAttribute(Data[Loop]):
+class LoopAttribute(QuotedData[Loop]):
     """#kernel.loop<"i weight=8 extent=* outer=. role=loop ragged size=s">"""
 
     name = "kernel.loop"
@@ -176,9 +177,6 @@ class LoopAttribute(Data[Loop]):
     @classmethod
     def parse_parameter(cls, parser: AttrParser) -> Loop:
         return _parse_quoted(parser, Loop.parse)
-
-    def print_parameter(self, printer: Printer) -> None:
-        printer.print_string(f'<"{self.data}">')
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +214,7 @@ def _dims(text: str) -> tuple[Dim, ...]:
 
 
 @irdl_attr_definition
-class AddressAttribute(Data[Address]):
+class AddressAttribute(QuotedData[Address]):
     """#kernel.address<"s, 8 | 16, 1 | 0">"""
 
     name = "kernel.address"
@@ -225,12 +223,9 @@ class AddressAttribute(Data[Address]):
     def parse_parameter(cls, parser: AttrParser) -> Address:
         return _parse_quoted(parser, Address.parse)
 
-    def print_parameter(self, printer: Printer) -> None:
-        printer.print_string(f'<"{self.data}">')
-
 
 @irdl_attr_definition
-class SizeAttribute(Data[Dim]):
+class SizeAttribute(QuotedData[Dim]):
     """#kernel.size<"2*s + 1">: a dim."""
 
     name = "kernel.size"
@@ -238,6 +233,3 @@ class SizeAttribute(Data[Dim]):
     @classmethod
     def parse_parameter(cls, parser: AttrParser) -> Dim:
         return _parse_quoted(parser, _dim)
-
-    def print_parameter(self, printer: Printer) -> None:
-        printer.print_string(f'<"{self.data}">')
