@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, Operation, SSAValue
@@ -272,6 +272,7 @@ class Graph:
             ]
             described = ", ".join(one.described() for one in given if one is not None)
             raise type(error)(f"{error}{'; given ' + described if described else ''}") from None
+        self._note_symbols(_dims_of(attributes.values()))
         label = f"{name} at {source}" if source else name
         results = [Tensor(self, value, label) for value in op.results]
         for result in results:
@@ -366,6 +367,15 @@ class Graph:
             raise OptionError(f"search: candidates is {count}, expected at least 1")
         runtime.load(space, count)
         return runtime
+
+
+def _dims_of(values: Iterable[Any]) -> Iterator[Dim]:
+    """The dims among the attributes of an op: a slice may start at one that no shape has."""
+    for value in values:
+        if isinstance(value, Dim):
+            yield value
+        elif isinstance(value, (tuple, list)):
+            yield from _dims_of(cast("Sequence[Any]", value))
 
 
 def _values(operand: Any) -> Any:
