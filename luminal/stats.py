@@ -18,7 +18,8 @@ class Stats:
     """Of one compiled graph, or of all of this process together.
 
     `kernels`: different kernels; `launches`: kernels and library steps that one call runs; `arena_bytes`: the largest
-    arena of any call so far; `seconds`: of compiling, by stage; `cached`: compilations found whole on disk.
+    arena of any call so far; `seconds`: of compiling, by stage; `cached`: compilations found whole on disk; `copied_bytes`:
+    what the torch backend has copied of its callers' tensors because of their strides.
     """
 
     compilations: int = 0
@@ -27,6 +28,7 @@ class Stats:
     launches: int = 0
     arena_bytes: int = 0
     packed_bytes: int = 0
+    copied_bytes: int = 0
     seconds: dict[str, float] = field(default_factory=dict[str, float])
 
     @contextlib.contextmanager
@@ -51,6 +53,7 @@ class Stats:
             "launches": self.launches,
             "arena_bytes": self.arena_bytes,
             "packed_bytes": self.packed_bytes,
+            "copied_bytes": self.copied_bytes,
             "compile_seconds": {name: self.seconds[name] for name in sorted(self.seconds)},
         }
 
@@ -75,6 +78,12 @@ def note_arena(stats: Stats, arena_bytes: int) -> None:
     with _lock:
         stats.arena_bytes = max(stats.arena_bytes, arena_bytes)
         TOTALS.arena_bytes = max(TOTALS.arena_bytes, arena_bytes)
+
+
+def note_copy(copied_bytes: int) -> None:
+    """A caller's tensor was copied on its way in or out."""
+    with _lock:
+        TOTALS.copied_bytes += copied_bytes
 
 
 def stats() -> dict[str, Any]:

@@ -12,6 +12,7 @@ from torch._C import DispatchKey
 from torch._decomp import core_aten_decompositions, decomposition_table
 from torch._decomp import decompositions as torch_decompositions
 from torch._decomp.decompositions import upsample_compute_output_size
+from torch._prims_common import suggest_memory_format
 
 KEPT = (
     "scaled_dot_product",  # attention is one hlo op; the decomposition also drops fully masked rows' zeros
@@ -89,8 +90,7 @@ def _select_lstm(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _like_inputs(grad: Any, sizes: Any, inputs: Any, *_: Any, **__: Any) -> Any:
     """What the gradient of resizing looks like; PyTorch's own function for it takes no symbolic sizes."""
-    layout = torch._prims_common.suggest_memory_format(grad)
-    return grad.new_empty(inputs).to(memory_format=layout)
+    return grad.new_empty(inputs).to(memory_format=suggest_memory_format(grad))
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
@@ -51,11 +51,12 @@ class ExportedCallable:
         returned: list[Any] = []
         for spec, value in zip(self._outputs, results, strict=True):
             if spec.kind in UPDATES:
-                number = self._by_target.get(spec.target, self._targets.get(spec.target or ""))
-                kept[number if number is not None else -1].copy_(value)
+                name = spec.target or ""
+                number = self._by_target[name] if name in self._by_target else self._targets[name]
+                kept[number].copy_(value)
             else:
                 returned.append(value)
-        return pytree.tree_unflatten(returned, self.program.call_spec.out_spec)
+        return pytree.tree_unflatten(returned, cast(pytree.TreeSpec, self.program.call_spec.out_spec))
 
 
 def compile_exported(

@@ -246,8 +246,9 @@ class FxImporter:
         return self._fall_back(node, reason)
 
     def _rule(self, node: torch.fx.Node) -> Any:
-        if node.target in FUNCTIONS:
-            return FUNCTIONS[node.target]
+        function = FUNCTIONS.get(cast(Any, node.target))
+        if function is not None:
+            return function
         if not _is_aten(node):
             return None
         name = _name_of(node)
@@ -350,7 +351,7 @@ class FxImporter:
             return OutputSlot("none")
         if not isinstance(entry, torch.fx.Node):
             return OutputSlot("size", size=as_dim(entry))
-        fake, value = entry.meta.get("val"), self._tensor_or_size(entry)
+        fake, value = cast(Any, entry.meta.get("val")), self._tensor_or_size(entry)
         if isinstance(value, Dim):
             return OutputSlot("size", size=value)
         if not isinstance(value, SSAValue):

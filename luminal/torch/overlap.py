@@ -24,19 +24,22 @@ def guard_overlap(
     overlap each other."""
     if not written:
         return compiled
+    count = sum(node.op == "placeholder" for node in module.graph.nodes)
+    checked = [number for number in range(count) if number in written or number not in static]
 
     def call(*arguments: Any) -> Any:
-        if _overlaps(arguments, written, static):
+        if _overlaps(arguments, checked, written):
             return module(*arguments)
         return compiled(*arguments)
 
     return torch._dynamo.disable(call, reason="calls a compiled graph")
 
 
-def _overlaps(arguments: Sequence[Any], written: frozenset[int], static: frozenset[int]) -> bool:
+def _overlaps(arguments: Sequence[Any], checked: Sequence[int], written: frozenset[int]) -> bool:
     storages: dict[int, list[int]] = {}
-    for number, argument in enumerate(arguments):
-        if isinstance(argument, torch.Tensor) and (number in written or number not in static):
+    for number in checked:
+        argument = arguments[number]
+        if isinstance(argument, torch.Tensor):
             storages.setdefault(argument.untyped_storage()._cdata, []).append(number)
     for members in storages.values():
         if len(members) > 1 and any(number in written for number in members):

@@ -6,9 +6,8 @@ from collections import Counter
 
 import torch
 
+from luminal.stats import TOTALS, note_copy
 from luminal.torch.extern import FALLBACKS
-
-_COPIED = {"bytes": 0}
 
 
 def fallbacks() -> Counter[str]:
@@ -21,16 +20,9 @@ def reset_fallbacks() -> None:
 
 
 def count_copy(tensor: torch.Tensor) -> None:
-    _COPIED["bytes"] += tensor.numel() * tensor.element_size()
+    note_copy(tensor.numel() * tensor.element_size())
 
 
 def copied_bytes() -> int:
     """Bytes that the call path has copied between a user's tensors and row-major ones, or into updated inputs."""
-    return _COPIED["bytes"]
-
-
-def epoch() -> int:
-    """Rises with every `luminal.invalidate()`."""
-    from luminal.plan.constants import Epoch
-
-    return Epoch.current
+    return TOTALS.copied_bytes

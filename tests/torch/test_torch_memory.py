@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
+import re
+
 import pytest
 import torch
-from torch_harness import Imports, assert_same, check, compiled
+from torch_harness import TARGET, Imports, assert_same, check, compiled
 
 from luminal.dialects.graph_op import GraphOp
 from luminal.dialects.hlo import HloOp
+from luminal.dump import collect
 from luminal.torch import report
 
 
@@ -112,6 +116,24 @@ def test_a_write_into_a_cache_writes_the_update_only(update: object) -> None:
     written = function.outputs[output].owner
     assert isinstance(written, HloOp) and written.name == "hlo.index_put"
     assert written.operands[0] is function.block.args[given]
+
+
+@pytest.mark.skipif(TARGET != "cpu", reason="asks what the native kernels write")
+@pytest.mark.parametrize("update", UPDATES[:4], ids=lambda f: f.__name__.strip("_"))
+def test_kernels_write_the_update_only(update: object) -> None:
+    cache, k, place = torch.zeros(2, 4, 16, 8), torch.randn(2, 4, 1, 8), torch.tensor([5])
+    with collect() as dumps, torch.no_grad():
+        compiled(update)(cache, k, place)  # type: ignore[arg-type]
+    (levels,) = dumps
+    written = [_elements(region) for region in levels["regions"].split("region ") if " alias " in region]
+    assert written and sum(written) <= k.numel()
+
+
+def _elements(region: str) -> int:
+    """The elements that the output over an input's memory writes."""
+    sizes = {name: int(size) for name, size in re.findall(r"index (\w+) = (\d+)", region)}
+    (over,) = re.findall(r"over \[([^\]]*)\].* alias", region)
+    return math.prod(sizes[name] for name in over.split())
 
 
 def test_a_whole_tensor_is_overwritten() -> None:
