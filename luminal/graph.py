@@ -9,6 +9,7 @@ rt = cx.search(CPURuntime(), 10)
 
 from __future__ import annotations
 
+import itertools
 import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -112,8 +113,11 @@ class Graph:
         Errors: DTypeError, ShapeError for a negative size, DimRangeError where a dim has two ranges, GraphError for a
         name that another input has.
         """
-        label = f"input{len(self._inputs)}" if name is None else name
-        if any(known.name == label for known in self._inputs):
+        taken = {known.name for known in self._inputs}
+        label = name
+        if label is None:
+            label = next(text for n in itertools.count(len(taken)) if (text := f"input{n}") not in taken)
+        if label in taken:
             raise GraphError(f"tensor: the graph already has an input named {label!r}")
         sizes = self._shape(shape, f"tensor {label!r}")
         value = self._block.insert_arg(tensor_type(sizes, dtype), len(self._block.args))

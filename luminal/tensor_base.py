@@ -196,8 +196,11 @@ def size_of(value: object, what: str) -> Dim:
     return value if isinstance(value, Dim) else as_dim(plain_int(value, what))
 
 
-def flat_arguments(values: tuple[Any, ...]) -> tuple[Any, ...]:
-    """f((2, 3)) and f(2, 3) are the same in PyTorch's view methods."""
-    if len(values) == 1 and isinstance(values[0], (tuple, list)):
-        return tuple(cast("Sequence[Any]", values[0]))
-    return values
+def flat_arguments(values: tuple[Any, ...], named: Any, method: str, keyword: str) -> tuple[Any, ...]:
+    """f(2, 3), f((2, 3)) and f(dims=(2, 3)) are the same in PyTorch's view methods; OptionError unless one is used."""
+    if (named is None) == (not values):
+        raise OptionError(f"{method}: expected either numbers or {keyword}=")
+    given = values if named is None else (named,)
+    if len(given) == 1 and isinstance(given[0], (tuple, list)):
+        return tuple(cast("Sequence[Any]", given[0]))
+    return given

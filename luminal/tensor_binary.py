@@ -100,7 +100,9 @@ class BinaryMethods(UnaryMethods):
         dtype = result_type(self.type, *(self._promotable(bound, "clamp") for bound in bounds))
         if dtype.is_bool and (len(bounds) == 2 or not isinstance(bounds[0], TensorBase)):
             raise self._fail(
-                "clamp", "dtype is bool, of which only one bound, a tensor, is defined; cast first", DTypeError
+                "clamp",
+                "dtype is bool, of which only one bound, a tensor, is defined; cast first",
+                DTypeError,
             )
         result = self._as(dtype)
         numbers = {"low": min, "high": max}

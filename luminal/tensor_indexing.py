@@ -35,8 +35,9 @@ class IndexingMethods(TensorBase):
         self,
         dim: int,
         index: Tensor,
-        src: Tensor | Number,
+        src: Tensor | Number | None = None,
         *,
+        value: Number | None = None,
         reduce: Literal["add", "multiply"] | None = None,
     ) -> Tensor:
         """self with self[index[i, j], j] = src[i, j] (or += or *=); of several to one place the last one stays."""
@@ -44,21 +45,34 @@ class IndexingMethods(TensorBase):
             raise self._fail(
                 "scatter", f"reduce is {reduce!r}, expected None, 'add' or 'multiply'", OptionError
             )
-        return self._scatter("scatter", dim, index, src, "set" if reduce is None else SCATTER[reduce])
+        if (src is None) == (value is None):
+            raise self._fail("scatter", "expected either src or value", OptionError)
+        given = value if src is None else src
+        return self._scatter("scatter", dim, index, given, "set" if reduce is None else SCATTER[reduce])
 
     def scatter_add(self, dim: int, index: Tensor, src: Tensor) -> Tensor:
         return self._scatter("scatter_add", dim, index, src, "add")
 
     def scatter_reduce(
-        self, dim: int, index: Tensor, src: Tensor, reduce: Literal["sum", "prod", "amax", "amin"]
+        self,
+        dim: int,
+        index: Tensor,
+        src: Tensor,
+        reduce: Literal["sum", "prod", "amax", "amin"],
+        *,
+        include_self: bool = True,
     ) -> Tensor:
-        """`src` combined into self, self included."""
+        """`src` combined into self; without `include_self` what it meets there does not count."""
         if reduce not in SCATTER_REDUCE:
             expected = ", ".join(SCATTER_REDUCE)
             raise self._fail(
                 "scatter_reduce", f"reduce is {reduce!r}, expected one of {expected}", OptionError
             )
-        return self._scatter("scatter_reduce", dim, index, src, SCATTER_REDUCE[reduce])
+        base = cast("Tensor", self)
+        if not include_self:
+            neutral = {"sum": 0, "prod": 1, "amax": self.dtype.lowest, "amin": self.dtype.highest}[reduce]
+            base = self._scatter("scatter_reduce", dim, index, neutral, "set")
+        return base._scatter("scatter_reduce", dim, index, src, SCATTER_REDUCE[reduce])
 
     def index_select(self, dim: int, index: Tensor) -> Tensor:
         """The slices of an axis that a vector of positions names."""
@@ -111,7 +125,9 @@ class IndexingMethods(TensorBase):
             "gather", row, positions._emit("reshape", positions, shape=(positions.numel(),)), axis=0
         )
 
-    def _scatter(self, method: str, dim: int, index: Tensor, src: Tensor | Number, combine: str) -> Tensor:
+    def _scatter(
+        self, method: str, dim: int, index: Tensor, src: Tensor | Number | None, combine: str
+    ) -> Tensor:
         axis = self._axis(dim, method=method)
         positions = self._index(index, method)
         if isinstance(src, TensorBase):

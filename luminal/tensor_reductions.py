@@ -123,11 +123,14 @@ class ReductionMethods(TensorBase):
     def cummin(self, dim: int) -> ValuesAndIndices:
         return self._pair("cummin", dim)
 
-    def sort(self, dim: int = -1, descending: bool = False) -> ValuesAndIndices:
-        """Sorted values and where they came from; stable, NaN is largest."""
+    def sort(self, dim: int = -1, descending: bool = False, stable: bool = True) -> ValuesAndIndices:
+        """Sorted values and where they came from; NaN is largest. Always stable, whatever `stable` says."""
+        del stable
         return self._pair("sort", dim, descending=bool(descending))
 
-    def argsort(self, dim: int = -1, descending: bool = False) -> Tensor:
+    def argsort(self, dim: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
+        """The indices of `sort`."""
+        del stable
         return self.sort(dim, descending).indices
 
     def topk(self, k: DimLike, dim: int = -1, largest: bool = True) -> ValuesAndIndices:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, cast
 
-from luminal.dtype import DTypeLike, bool_, dtype_of
+from luminal.dtype import DTypeLike, bool_
 from luminal.errors import DTypeError, OptionError
 from luminal.promotion import float_result
 from luminal.tensor_base import TensorBase
@@ -27,10 +27,6 @@ class UnaryMethods(TensorBase):
     def to(self, dtype: DTypeLike) -> Tensor:
         """`cast` under PyTorch's name."""
         return self._as(dtype)
-
-    def view_as_bits(self, dtype: DTypeLike) -> Tensor:
-        """The same bytes read as another dtype of the same width: `Tensor.view(dtype)`."""
-        return self._emit("bitcast", self, dtype=dtype_of(dtype))
 
     # ---- unary: the dtype stays ------------------------------------------------------------------------------------
 

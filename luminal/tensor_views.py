@@ -16,7 +16,7 @@ from luminal.dim import (
     known_less_equal,
     product,
 )
-from luminal.dtype import DType, i64
+from luminal.dtype import DType, DTypeLike, dtype_of, i64
 from luminal.errors import AxisError, DTypeError, IndexOutOfRangeError, OptionError, ShapeError
 from luminal.promotion import Number, promote_types
 from luminal.tensor_base import TensorBase, flat_arguments, plain_int, shape_text, size_of
@@ -35,13 +35,12 @@ class ViewMethods(TensorBase):
 
     __slots__ = ()
 
-    def permute(self, *dims: int | Sequence[int]) -> Tensor:
-        """The axes in another order: `x.permute(0, 2, 1)` or `x.permute((0, 2, 1))`."""
-        order = tuple(self._axis(dim, method="permute") for dim in flat_arguments(dims))
+    def permute(self, *axes: int | Sequence[int], dims: Sequence[int] | None = None) -> Tensor:
+        """The axes in another order: `x.permute(0, 2, 1)`, `x.permute((0, 2, 1))` or `x.permute(dims=(0, 2, 1))`."""
+        given = flat_arguments(axes, dims, "permute", "dims")
+        order = tuple(self._axis(dim, method="permute") for dim in given)
         if sorted(order) != list(range(self.ndim)):
-            raise self._fail(
-                "permute", f"dims {flat_arguments(dims)} are no order of its {self.ndim} axes", AxisError
-            )
+            raise self._fail("permute", f"dims {given} are no order of its {self.ndim} axes", AxisError)
         return self._emit("permute", self, order=order)
 
     def transpose(self, dim0: int, dim1: int) -> Tensor:
@@ -64,41 +63,45 @@ class ViewMethods(TensorBase):
             raise self._fail("mT", "expected at least two axes")
         return self.transpose(-2, -1)
 
-    def expand(self, *sizes: DimLike | Sequence[DimLike]) -> Tensor:
+    def expand(self, *sizes: DimLike | Sequence[DimLike], size: Sequence[DimLike] | None = None) -> Tensor:
         """Axes of size 1 repeated, and new ones in front; -1 keeps a size."""
-        given = flat_arguments(sizes)
+        given = flat_arguments(sizes, size, "expand", "size")
         added = len(given) - self.ndim
         if added < 0:
             raise self._fail("expand", f"{shape_text(given)} has fewer than its {self.ndim} axes")
-        shape = [size_of(size, "a size") for size in given]
-        for position, size in enumerate(shape):
-            if size == -1:
+        wanted = [size_of(one, "a size") for one in given]
+        for position, one in enumerate(wanted):
+            if one == -1:
                 if position < added:
                     raise self._fail("expand", f"-1 stands for no axis that exists in {shape_text(given)}")
-                shape[position] = self.shape[position - added]
-        return self._emit("expand", self, shape=shape)
+                wanted[position] = self.shape[position - added]
+        return self._emit("expand", self, shape=wanted)
 
-    def reshape(self, *shape: DimLike | Sequence[DimLike]) -> Tensor:
+    def reshape(self, *sizes: DimLike | Sequence[DimLike], shape: Sequence[DimLike] | None = None) -> Tensor:
         """Another shape of as many elements; one size may be -1. What symbols leave open is checked at execution."""
-        sizes = [size_of(size, "a size") for size in flat_arguments(shape)]
-        unknown = [position for position, size in enumerate(sizes) if size == -1]
+        given = flat_arguments(sizes, shape, "reshape", "shape")
+        wanted = [size_of(size, "a size") for size in given]
+        unknown = [position for position, size in enumerate(wanted) if size == -1]
         if len(unknown) > 1:
-            raise self._fail("reshape", f"{shape_text(sizes)} leaves more than one size open")
+            raise self._fail("reshape", f"{shape_text(wanted)} leaves more than one size open")
         if unknown:
-            rest = product(size for size in sizes if size != -1)
+            rest = product(size for size in wanted if size != -1)
             if rest == 0:
-                raise self._fail("reshape", f"the -1 in {shape_text(sizes)} could be any size beside a 0")
+                raise self._fail("reshape", f"the -1 in {shape_text(wanted)} could be any size beside a 0")
             inferred = divide_exact(self.numel(), rest)
-            sizes[unknown[0]] = self.numel() // rest if inferred is None else inferred
-        have, want = self.numel(), product(sizes)
-        problem = f"its {have} elements do not fill {shape_text(flat_arguments(shape))}"
+            wanted[unknown[0]] = self.numel() // rest if inferred is None else inferred
+        have, want = self.numel(), product(wanted)
+        problem = f"its {have} elements do not fill {shape_text(given)}"
         self._require(have, want, "reshape", problem)
         self._require(want, have, "reshape", problem)
-        return self._emit("reshape", self, shape=sizes)
+        return self._emit("reshape", self, shape=wanted)
 
-    def view(self, *shape: DimLike | Sequence[DimLike]) -> Tensor:
-        """`reshape`: in a graph there are no strides that could forbid it."""
-        return self.reshape(*shape)
+    def view(self, *sizes: DimLike | Sequence[DimLike] | DTypeLike) -> Tensor:
+        """With a dtype, the same bytes read as another dtype of the same width. Else `reshape`: in a graph there are no
+        strides that could forbid it."""
+        if len(sizes) == 1 and not isinstance(sizes[0], (int, Dim, tuple, list)):
+            return self._emit("bitcast", self, dtype=dtype_of(cast("DTypeLike", sizes[0])))
+        return self.reshape(*cast("tuple[DimLike, ...]", sizes))
 
     def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Tensor:
         """The axes from `start_dim` to `end_dim`, both included, as one."""
@@ -119,11 +122,9 @@ class ViewMethods(TensorBase):
         axis = self._axis(dim, self.ndim + 1, "unsqueeze")
         return self._emit("reshape", self, shape=(*self.shape[:axis], as_dim(1), *self.shape[axis:]))
 
-    def flip(self, *dims: int | Sequence[int]) -> Tensor:
+    def flip(self, *axes: int | Sequence[int], dims: Sequence[int] | None = None) -> Tensor:
         """The elements in reverse along the axes."""
-        if not dims:
-            raise self._fail("flip", "no dims were given", OptionError)
-        given = flat_arguments(dims)
+        given = flat_arguments(axes, dims, "flip", "dims")
         return self._emit("flip", self, axes=self._axes(given, "flip")) if given else cast("Tensor", self)
 
     def unfold(self, dimension: int, size: int, step: int) -> Tensor:

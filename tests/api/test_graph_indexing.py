@@ -19,6 +19,7 @@ from luminal.graph import Graph
 from luminal.runtimes.protocol import Runtime
 
 MakeRuntime = Callable[[], Runtime]
+pytestmark = pytest.mark.filterwarnings("ignore:The reduce argument of torch.scatter")
 
 
 def positions(
@@ -51,9 +52,15 @@ def test_gather_and_scatter(make_runtime: MakeRuntime) -> None:
             both("scatter_add", lambda x, i, s: x.scatter_add(axis, i, s), True),
             both("scatter +=", lambda x, i, s: x.scatter(axis, i, s, reduce="add"), True),
             both("scatter *=", lambda x, i, s: x.scatter(axis, i, s, reduce="multiply"), True),
+            both("scatter value", lambda x, i, s: x.scatter(axis, i, value=2), True),
             *[
-                both(name, lambda x, i, s, n=name: x.scatter_reduce(axis, i, s, n), True)
+                both(
+                    f"{name} {own}",
+                    lambda x, i, s, n=name, o=own: x.scatter_reduce(axis, i, s, n, include_self=o),
+                    True,
+                )
                 for name in ("sum", "prod", "amax", "amin")
+                for own in (True, False)
             ],
         ]
         check(make_runtime, scatters, [x, index, src])

@@ -16,6 +16,7 @@ import luminal.dtype as dt
 from luminal.runtimes.protocol import Runtime
 
 MakeRuntime = Callable[[], Runtime]
+pytestmark = pytest.mark.filterwarnings("ignore:.*degrees of freedom")
 SHAPES = st.lists(st.integers(0, 4), max_size=3).map(tuple)
 FULL_SHAPES = st.lists(st.integers(1, 4), max_size=3).map(tuple)
 

@@ -186,6 +186,12 @@ def test_shapes_of_symbolic_results_are_canonical() -> None:
     assert x.size() == x.shape and x.size(-1) == 6 and x.ndim == x.dim() == 3 and x.numel() == 6 * b * s
 
 
+def test_inputs_without_a_name_get_one_that_is_free() -> None:
+    cx = Graph()
+    names = [cx.tensor((2,), name=name).name for name in (None, "input2", None, "x", None)]
+    assert len(set(names)) == 5 and names[0] == "input0" and names[1] == "input2"
+
+
 def test_text_in_shapes() -> None:
     cx = Graph()
     x = cx.tensor(("s", "2*s + 1", 3))

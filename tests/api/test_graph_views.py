@@ -71,6 +71,8 @@ def test_axes(make_runtime: MakeRuntime) -> None:
             exact("squeeze(unsqueeze)", lambda x: x.unsqueeze(new).squeeze(new)),
             exact("expand", lambda x: x.unsqueeze(0).expand(3, *[-1] * rank)),
             exact("expand_as", lambda x: x.expand_as(x)),
+            exact("dims=", lambda x: x.permute(dims=tuple(order)).flip(dims=some)),
+            exact("shape=", lambda x: x.reshape(shape=(-1,)).expand(size=(2, -1))),
         ]
         if rank >= 2:
             cases.append(exact("mT", lambda x: x.mT))
