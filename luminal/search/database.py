@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import sqlite3
 import threading
 from pathlib import Path
+from typing import Any
 
 from luminal.search.machine import Machine
 
@@ -18,43 +20,56 @@ _SCHEMA = """create table if not exists schedules (
 class Database:
     """Winning schedules; many processes and threads may use one file at once.
 
-    A file that is no database is set aside (renamed) and begun anew, so that a damaged cache costs time and no result.
+    A file that is no database is set aside (renamed) and begun anew, and one that cannot be read or written for the
+    moment (busy, full, read-only) knows and keeps nothing: a damaged cache costs time and no result.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lock = threading.Lock()
         path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            self._connection = self._open()
-        except sqlite3.DatabaseError:
-            path.replace(path.with_suffix(".damaged"))
-            self._connection = self._open()
+        self._connection = self._connect()
+        self._run("pragma journal_mode=wal")
+        self._run(_SCHEMA)
 
-    def _open(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(self.path, timeout=10.0, isolation_level=None, check_same_thread=False)
-        connection.execute("pragma journal_mode=wal")
-        connection.execute(_SCHEMA)
-        return connection
+    def _connect(self) -> sqlite3.Connection:
+        return sqlite3.connect(self.path, timeout=10.0, isolation_level=None, check_same_thread=False)
+
+    def _run(self, statement: str, values: tuple[object, ...] = ()) -> list[tuple[Any, ...]]:
+        """The rows of a statement; none where the file is damaged, which is then begun anew, or not to be had."""
+        with self._lock:
+            try:
+                return self._connection.execute(statement, values).fetchall()
+            except sqlite3.OperationalError:
+                return []
+            except sqlite3.DatabaseError:
+                self._connection.close()
+                for part in ("-wal", "-shm", ""):
+                    with contextlib.suppress(
+                        FileNotFoundError
+                    ):  # it has none, or another process has been faster
+                        Path(f"{self.path}{part}").replace(f"{self.path}{part}.damaged")
+                self._connection = self._connect()
+                with contextlib.suppress(sqlite3.OperationalError):
+                    self._connection.execute(_SCHEMA)
+                return []
 
     def find(self, region: str, bucket: str, machine: Machine) -> tuple[str, int] | None:
         """(schedule, cost in nanoseconds of a parallel iteration), or None where nothing is known."""
-        with self._lock:
-            row = self._connection.execute(
-                "select schedule, cost from schedules where region=? and bucket=? and machine=? and version=?",
-                (_digest(region), bucket, repr(machine), VERSION),
-            ).fetchone()
-        return None if row is None else (str(row[0]), int(row[1]))
+        rows = self._run(
+            "select schedule, cost from schedules where region=? and bucket=? and machine=? and version=?",
+            (_digest(region), bucket, repr(machine), VERSION),
+        )
+        return (str(rows[0][0]), int(rows[0][1])) if rows else None
 
     def store(
         self, region: str, bucket: str, machine: Machine, schedule: str, cost: int, seconds: float
     ) -> None:
         """Remember a winner; the last one stays."""
-        with self._lock:
-            self._connection.execute(
-                "insert or replace into schedules values (?, ?, ?, ?, ?, ?, ?)",
-                (_digest(region), bucket, repr(machine), VERSION, schedule, cost, seconds),
-            )
+        self._run(
+            "insert or replace into schedules values (?, ?, ?, ?, ?, ?, ?)",
+            (_digest(region), bucket, repr(machine), VERSION, schedule, cost, seconds),
+        )
 
     def close(self) -> None:
         with self._lock:

@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 
 from luminal.dialects.kernel.combine import combine, combine_pair
 from luminal.dialects.kernel.elementwise import evaluate_elementwise
-from luminal.dialects.kernel.monoids import identity_bits
 from luminal.dialects.kernel.terms import ELEMENTWISE, Affine, Output, Region, Term
 from luminal.dim import Dim
 from luminal.dtype import DType, f32, f64, from_bits
 
 Array = NDArray[Any]
 SAMPLED_VALUES = 2_000_000
+_RUNNING: dict[str, np.ufunc] = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,18 +236,17 @@ class _Evaluator:
         return current
 
     def _scan(self, term: Term) -> Array:
-        attribute = term.scan
-        upto = self.env[attribute.index]
-        axis = 1 + self.axes.index(attribute.index)
+        index, axis = term.scan.index, 1 + self.axes.index(term.scan.index)
+        upto = self.env[index]
         shape = [1] * (1 + len(self.axes))
-        shape[axis] = self.sizes[attribute.index]
-        positions = np.arange(self.sizes[attribute.index]).reshape(shape)
-        self.env[attribute.index] = positions
+        shape[axis] = self.sizes[index]
+        self.env[index] = np.arange(self.sizes[index]).reshape(shape)
         values = self.value(term.operands[0])
-        self.env[attribute.index] = upto
-        values, inside = np.broadcast_arrays(values, positions <= upto)
-        neutral = from_bits(identity_bits(attribute.monoid, term.dtype), term.dtype)
-        return _fold(attribute.monoid, [np.where(inside, values, neutral).astype(values.dtype)], (axis,))
+        self.env[index] = upto
+        values = np.broadcast_to(values, np.broadcast_shapes(values.shape, tuple(shape)))
+        running = _RUNNING[term.scan.monoid].accumulate(values, axis, values.dtype)
+        # a reduction around the scan asks for all positions, which lie along the same axis
+        return running if upto.shape[axis] == shape[axis] else np.take_along_axis(running, upto, axis)
 
 
 def _with_axes(

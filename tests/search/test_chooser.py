@@ -1,0 +1,144 @@
+"""Choosing a schedule: what is timed has been verified, budgets hold, and a remembered winner is not timed again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from luminal.dialects.kernel.placed import FunctionOp
+from luminal.dialects.kernel.placed_interpreter import interpret_placed
+from luminal.dialects.kernel.region_text import region_key
+from luminal.dialects.kernel.schedule import Schedule
+from luminal.dialects.kernel.terms import Region
+from luminal.dim import dim
+from luminal.errors import ScheduleError, SoundnessError
+from luminal.passes.place import place
+from luminal.search import chooser
+from luminal.search.chooser import Budget, ModelChooser, TimedChooser, legal_candidates, plain_candidate
+from luminal.search.database import Database
+from luminal.search.machine import Machine
+from tests.kernel import regions
+
+HOST = Machine(4, 16)
+Array = np.ndarray[Any, Any]
+
+
+class Kernel:
+    """Runs in the placed interpreter; a wrong one adds to the first output, a slow one sleeps."""
+
+    def __init__(self, function: FunctionOp, error: float, delay: float) -> None:
+        self.function, self.error, self.delay, self.runs = function, error, delay, 0
+
+    def run(
+        self, arguments: Sequence[Array], outputs: Sequence[Array], dims: Mapping[str, int], threads: int
+    ) -> None:
+        self.runs += 1
+        time.sleep(self.delay)
+        interpret_placed(self.function, [*arguments, *outputs], dims)
+        outputs[0][...] += self.error
+
+
+class Interpreter:
+    """Compiles for the placed interpreter; `wrong` and `delays` say which candidates, by number, are wrong or slow."""
+
+    def __init__(self, wrong: int = -1, delays: Sequence[float] = ()) -> None:
+        self.wrong, self.delays = wrong, delays
+        self.kernels: list[Kernel] = []
+        self.schedules: list[Schedule] = []
+
+    def compile(self, region: Region, schedule: Schedule, cost: int) -> Kernel:
+        number = len(self.kernels)
+        delay = self.delays[number] if number < len(self.delays) else 0.0
+        function = place(region, schedule, "kernel", ["contract", "reassociate"])
+        self.kernels.append(Kernel(function, 1.0 if number == self.wrong else 0.0, delay))
+        self.schedules.append(schedule)
+        return self.kernels[-1]
+
+
+def choose(measurer: Interpreter, region: Region, budget: Budget, database: Database | None = None):
+    return TimedChooser(HOST, measurer, database, budget).choose(region, region_key(region), {})
+
+
+def small() -> Region:
+    return regions.matmul(8, 8, 8)
+
+
+@pytest.mark.parametrize("wrong", [0, 2])
+def test_a_wrong_kernel_is_an_error_that_shows_it(wrong: int) -> None:
+    measurer = Interpreter(wrong)
+    with pytest.raises(SoundnessError, match="differs from the reference") as caught:
+        choose(measurer, small(), Budget(4, 60.0, 0.0))
+    assert str(measurer.schedules[wrong]) in str(caught.value)
+    assert len(measurer.kernels) == wrong + 1
+
+
+def test_the_fastest_wins() -> None:
+    measurer = Interpreter(delays=[0.4, 0.4, 0.0, 0.4])
+    choice = choose(measurer, small(), Budget(4, 60.0, 0.0))
+    assert choice.schedule == measurer.schedules[2]
+    assert choice.cost >= 1
+
+
+@pytest.mark.parametrize("candidates", [1, 2, 3])
+def test_no_more_candidates_are_timed_than_the_budget_allows(candidates: int) -> None:
+    measurer = Interpreter()
+    found = TimedChooser(HOST, measurer, None, Budget(candidates, 60.0, 0.0))
+    found.choose(small(), "key", {})
+    assert len(measurer.kernels) == found.timed == candidates
+
+
+def test_a_candidate_that_alone_takes_the_seconds_is_the_only_one() -> None:
+    measurer = Interpreter(delays=[0.05] * 4)
+    choice = choose(measurer, small(), Budget(4, 0.01, 0.0))
+    assert [kernel.runs for kernel in measurer.kernels] == [1]
+    assert choice.schedule == measurer.schedules[0]
+
+
+def test_a_hopeless_candidate_is_not_run_again() -> None:
+    measurer = Interpreter(delays=[0.0, 0.6])
+    choose(measurer, small(), Budget(2, 60.0, 0.5))
+    verified_and_timed = 2
+    assert measurer.kernels[1].runs == verified_and_timed
+    assert measurer.kernels[0].runs > verified_and_timed
+
+
+def test_a_remembered_winner_is_not_measured(tmp_path: Path) -> None:
+    database = Database(tmp_path / "schedules.sqlite")
+    first = choose(Interpreter(), small(), Budget(2, 60.0, 0.0), database)
+    again = Interpreter(wrong=0)
+    assert choose(again, small(), Budget(2, 60.0, 0.0), database) == first
+    assert not again.kernels
+
+
+def test_sizes_of_one_power_of_two_share_a_winner(tmp_path: Path) -> None:
+    region = regions.softmax(dim("m"), 8)
+    database = Database(tmp_path / "schedules.sqlite")
+    measurer = Interpreter()
+    found = TimedChooser(HOST, measurer, database, Budget(1, 60.0, 0.0))
+    for size, timed in ((5, 1), (7, 1), (9, 2)):
+        found.choose(region, "key", {"m": size})
+        assert len(measurer.kernels) == timed
+
+
+def test_the_model_takes_the_first_legal_candidate() -> None:
+    region = small()
+    first = next(iter(legal_candidates(region, HOST, {})))
+    assert ModelChooser(HOST).choose(region, "key", {}).schedule == first.schedule
+
+
+def test_a_region_without_a_legal_schedule_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise ScheduleError("none is")
+
+    monkeypatch.setattr(chooser, "place", refuse)
+    with pytest.raises(ScheduleError, match="no legal schedule"):
+        choose(Interpreter(), small(), Budget())
+    with pytest.raises(ScheduleError, match="no legal schedule"):
+        ModelChooser(HOST).choose(small(), "key", {})
+    with pytest.raises(ScheduleError, match="no legal schedule"):
+        plain_candidate(small(), HOST, {})

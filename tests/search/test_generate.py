@@ -1,0 +1,101 @@
+"""Generated schedules: the same in every process, parsed back, and never without one that is legal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from luminal.dialects.kernel.terms import Region
+from luminal.dim import dim
+from luminal.errors import ScheduleError
+from luminal.passes.place import place
+from luminal.search.chooser import legal_candidates, plain_candidate
+from luminal.search.generate import Candidate, Generator
+from luminal.search.machine import Machine
+from luminal.search.shapes import Shapes
+from tests.kernel import regions
+from tests.kernel.test_place import CASES, run_and_compare
+from tests.search.seeds import outputs_of_seeds
+
+HOST = Machine(4, 16)
+
+
+def candidates(region: Region, hint: Mapping[str, int]) -> list[Candidate]:
+    return Generator(region, HOST, Shapes(region, hint)).candidates()
+
+
+def fallbacks(region: Region, hint: Mapping[str, int]) -> list[Candidate]:
+    return Generator(region, HOST, Shapes(region, hint)).fallbacks()
+
+
+def is_legal(region: Region, candidate: Candidate) -> bool:
+    try:
+        place(region, candidate.schedule, "probe")
+    except ScheduleError:
+        return False
+    return True
+
+
+def sum_of_running_sums() -> Region:
+    """out[i] = sum over j of cumsum(x, 1)[i, j]"""
+    b = regions.Builder()
+    value = b.total(b.table.scan("sum", "j", b.read(0, {"i": 7, "j": 1})), "j")
+    return b.region({"i": 5, "j": 7}, [35], [(value, {"i": 1})])
+
+
+def two_running_sums() -> Region:
+    """out[i, j] = cumsum(x, 0)[i, j] * cumsum(x, 1)[i, j]: no nest has each index inside the other."""
+    b = regions.Builder()
+    x = b.read(0, {"i": 7, "j": 1})
+    value = b.apply("mul", b.table.scan("sum", "i", x), b.table.scan("sum", "j", x))
+    return b.region({"i": 5, "j": 7}, [35], [(value, {"i": 7, "j": 1})])
+
+
+def sums_of_both_axes() -> Region:
+    """out[i, j] = x[i, j] * sum over i of x[i, j] * sum over j of x[i, j]: no output loop is outside of both."""
+    b = regions.Builder()
+    x = b.read(0, {"i": 7, "j": 1})
+    value = b.apply("mul", x, b.apply("mul", b.total(x, "i"), b.total(x, "j")))
+    return b.region({"i": 5, "j": 7}, [35], [(value, {"i": 7, "j": 1})])
+
+
+CROSSED = {f.__name__: f for f in (sum_of_running_sums, two_running_sums, sums_of_both_axes)}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_candidates_are_ordered_and_end_in_the_fallbacks(name: str) -> None:
+    region, hint = CASES[name]
+    found = candidates(region, hint)
+    assert found[-2:] == fallbacks(region, hint)
+    assert {candidate.form for candidate in found} <= {"scalar", "rows", "contraction", "merged"}
+    legal = [str(candidate.schedule) for candidate in legal_candidates(region, HOST, hint)]
+    assert legal and len(set(legal)) == len(legal)
+    assert any(is_legal(region, candidate) for candidate in fallbacks(region, hint))
+
+
+@pytest.mark.parametrize("name", CROSSED)
+def test_memory_of_its_own_is_legal_where_one_nest_is_not(name: str) -> None:
+    region = CROSSED[name]()
+    plain, kept = fallbacks(region, {})
+    assert not is_legal(region, plain)
+    assert is_legal(region, kept)
+    run_and_compare(region, kept.schedule, {})
+    assert plain_candidate(region, HOST, {}) == kept
+
+
+def test_one_nest_is_preferred_where_it_is_legal() -> None:
+    region = regions.matmul(dim("m"), 8, 8)
+    assert plain_candidate(region, HOST, {"m": 3}) == fallbacks(region, {"m": 3})[0]
+
+
+def test_candidates_do_not_depend_on_the_hash_seed() -> None:
+    code = (
+        "from tests.search.test_generate import *\n"
+        "for name, (region, hint) in CASES.items():\n"
+        "    for candidate in candidates(region, hint):\n"
+        "        print(name, candidate.schedule, candidate.estimate)\n"
+    )
+    first, *others = outputs_of_seeds(code)
+    assert first.count("\n") > 10 * len(CASES)
+    assert all(other == first for other in others)

@@ -1,0 +1,111 @@
+"""The reference at sampled points: wrong kernels are caught, rounding is not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from luminal.dialects.kernel.region_interpreter import evaluate
+from luminal.dialects.kernel.terms import Region
+from luminal.search.verify import agrees, sample_output
+from tests.kernel import regions
+from tests.kernel.test_place import CASES
+
+
+def data(region: Region, dims: dict[str, int], seed: int = 1) -> list[np.ndarray]:
+    draw = np.random.default_rng(seed)
+    return [draw.standard_normal(a.elements.evaluate(dims)).astype(a.dtype.numpy) for a in region.arguments]
+
+
+def row_sums(values: np.ndarray) -> tuple[Region, list[np.ndarray]]:
+    b = regions.Builder()
+    m, n = values.shape
+    region = b.region({"i": m, "j": n}, [m * n], [(b.total(b.read(0, {"i": n, "j": 1}), "j"), {"i": 1})])
+    return region, [values.reshape(-1)]
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name != "empty rows"])
+def test_a_right_kernel_agrees_and_a_wrong_one_does_not(name: str) -> None:
+    region, dims = CASES[name]
+    arguments = data(region, dict(dims))
+    results = evaluate(region, arguments, dims)
+    for position, result in enumerate(results):
+        sample = sample_output(region, position, arguments, dims)
+        assert sample is not None
+        assert agrees(sample, result)
+        if region.outputs[position].dtype.is_float:
+            assert not agrees(sample, result * np.float32(1.01) + np.float32(0.01))
+            assert not agrees(sample, np.full_like(result, np.nan))
+        else:
+            assert not agrees(sample, result + 1)
+
+
+def test_a_kernel_that_leaves_out_its_last_products_is_caught() -> None:
+    region = regions.matmul(16, 16, 64)
+    arguments = data(region, {})
+    short = [arguments[0].copy(), *arguments[1:]]
+    short[0].reshape(16, 64)[:, 63:] = 0
+    sample = sample_output(region, 0, arguments, {})
+    assert sample is not None
+    assert not agrees(sample, evaluate(region, short, {})[0])
+
+
+def test_nan_and_infinities_are_exact() -> None:
+    values = np.ones((4, 8), np.float32)
+    values[0, 3], values[1, 2], values[2, 5] = np.nan, np.inf, -np.inf
+    region, arguments = row_sums(values)
+    sample = sample_output(region, 0, arguments, {})
+    assert sample is not None
+    right = np.array([np.nan, np.inf, -np.inf, 8.0], np.float32)
+    assert agrees(sample, right)
+    hits = set(sample.addresses.tolist())
+    wrong = {0: 0.0, 1: -np.inf, 2: np.nan, 3: np.inf}
+    assert hits == set(wrong)
+    for row, value in wrong.items():
+        found = right.copy()
+        found[row] = value
+        assert not agrees(sample, found), row
+
+
+def test_data_that_cancels_is_tolerated() -> None:
+    draw = np.random.default_rng(2)
+    values = draw.standard_normal((4, 512)).astype(np.float32)
+    values[:, 1::2] = -values[:, ::2]
+    values = draw.permuted(values * np.float32(1e6), axis=1)
+    region, arguments = row_sums(values)
+    sample = sample_output(region, 0, arguments, {})
+    assert sample is not None
+    in_order = values[:, 0].copy()
+    for column in range(1, 512):
+        in_order += values[:, column]
+    assert np.abs(in_order).max() > 0.01, "the data is well-conditioned"
+    assert agrees(sample, in_order)
+    assert not agrees(sample, in_order + np.float32(1e4))
+
+
+def test_scans_of_data_with_nan() -> None:
+    b = regions.Builder()
+    value = b.table.scan("max", "j", b.read(0, {"i": 6, "j": 1}))
+    region = b.region({"i": 4, "j": 6}, [24], [(value, {"i": 6, "j": 1})])
+    values = np.random.default_rng(4).standard_normal((4, 6)).astype(np.float32)
+    values[1, 3] = np.nan
+    sample = sample_output(region, 0, [values.reshape(-1)], {})
+    assert sample is not None
+    right = np.maximum.accumulate(values, 1).reshape(-1)
+    assert agrees(sample, right)
+    assert not agrees(sample, np.fmax.accumulate(values, 1).reshape(-1) - 1)
+
+
+def test_integers_are_exact() -> None:
+    region = regions.argmax(8, 32)
+    arguments = data(region, {})
+    sample = sample_output(region, 0, arguments, {})
+    assert sample is not None
+    right = evaluate(region, arguments, {})[0]
+    assert agrees(sample, right)
+    assert not agrees(sample, right + (np.arange(8) == sample.addresses[0]))
+
+
+def test_empty_and_guarded_outputs_have_no_sample() -> None:
+    region, _ = CASES["empty rows"]
+    assert sample_output(region, 0, [np.zeros(0, np.float32)], {"m": 0, "n": 5}) is None
