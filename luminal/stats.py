@@ -18,8 +18,8 @@ class Stats:
     """Of one compiled graph, or of all of this process together.
 
     `kernels`: different kernels; `launches`: kernels and library steps that one call runs; `arena_bytes`: the largest
-    arena of any call so far; `seconds`: of compiling, by stage; `cached`: compilations found whole on disk; `copied_bytes`:
-    what the torch backend has copied of its callers' tensors because of their strides.
+    arena of any call so far; `seconds`: of compiling, by stage; `cached`: compilations found whole on disk;
+    `copied_bytes`: what the torch backend has copied of its callers' tensors because of their strides.
     """
 
     compilations: int = 0

@@ -47,7 +47,9 @@ class PlacementState(ABC):
                 raise ScheduleError(f"stage {stage.stage}: term %{target.term} has no buffer")
             term = self.terms[target.term]
             if any(index not in term.free for index, _ in target.buffer.digits):
-                raise ScheduleError(f"buffer {target.buffer}: %{target.term} varies with {sorted(term.free)} alone")
+                raise ScheduleError(
+                    f"buffer {target.buffer}: %{target.term} varies with {sorted(term.free)} alone"
+                )
             buffer = self.kept.get(term)
             if buffer is None or buffer.stage is not None:
                 buffer = self.kept[term] = PlacedBuffer(target.buffer, stage, term.dtype)
