@@ -31,6 +31,8 @@ def _check_index(*indices: TensorType) -> None:
 def _check_covered(index: TensorType, x: TensorType, axis: int | None) -> None:
     if len(index.shape) != len(x.shape):
         raise ShapeError(f"index {text(index.shape)} and tensor {text(x.shape)} differ in rank")
+    if any(size == 0 for size in index.shape):
+        return  # an index of no positions fits every tensor, as in PyTorch
     for i, (size, limit) in enumerate(zip(index.shape, x.shape)):
         if i != axis and known_less(limit, size):
             raise ShapeError(f"index {text(index.shape)} is larger than {text(x.shape)} along axis {i}")
@@ -121,6 +123,8 @@ def _gather(x: Expression, index: Expression, axis: int) -> Expression:
 
 
 def _scatter(x: Expression, index: Expression, value: Expression, axis: int, combine: str) -> Expression:
+    if any(size == 0 for size in index.shape):
+        return x
     part = value.slice([0] * value.rank, index.shape)
     if x.dtype.is_bool:
         combine = {"add": "max", "mul": "min"}.get(combine, combine)
@@ -211,6 +215,8 @@ def _put(x: Array, places: tuple[Any, ...], value: Array, combine: str) -> Array
 
 
 def _scatter_array(x: Array, index: Array, value: Array, axis: int, combine: str) -> Array:
+    if not index.size:
+        return x
     grid = list(np.indices(index.shape, sparse=True))
     grid[axis] = _checked(index, x.shape[axis], axis, False)
     return _put(x, tuple(grid), value[tuple(map(slice, index.shape))], combine)
