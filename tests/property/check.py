@@ -13,11 +13,10 @@ from tests.property import intervals as iv
 from tests.property.data import make_input
 from tests.property.intervals import Interval
 from tests.property.levels import PREPARE, SLOW, Built, Run, build
-from tests.property.maker import Mismatch, bound_step, difference
+from tests.property.maker import EagerError, Mismatch, bound_step, corrected, difference
 from tests.property.namespaces import torch_names
 from tests.property.program import Program
 
-EAGER_ERRORS = (RuntimeError, IndexError, ValueError, TypeError, NotImplementedError)
 SMALL = 3000
 """Elements of all values of a program that the slow levels still run."""
 
@@ -53,10 +52,10 @@ def trace(program: Program, sizes: Mapping[str, int]) -> Trace:
         given = [values[n] for n in step.operands], [bounds[n] for n in step.operands]
         try:
             results, made = bound_step(program, step, *given, names)
-        except EAGER_ERRORS as error:
-            found.error = f"{step.operation}: {type(error).__name__}: {error}"
+        except EagerError as error:
+            found.error = str(error)
             return found
-        values += results
+        values += [corrected(result, bound) for result, bound in zip(results, made, strict=True)]
         bounds += made
         found.work += sum(x.numel() for x in results)
         if step.operation in ("matmul", "attention", "attention_mask", "convolution"):

@@ -261,6 +261,11 @@ def multiply(a: Interval, b: Interval) -> Interval:
         loose = ~(is_small(a) & is_small(b))
         margin = torch.where(loose, 1.0, 0.0) * 2.0**-53
         low, high = _aside(low, -low.abs() * margin), _aside(high, high.abs() * margin)
+        # a product that overflows is finite before it is rounded
+        finite = torch.isfinite(a.low) & torch.isfinite(a.high) & torch.isfinite(b.low) & torch.isfinite(b.high)
+        largest = torch.finfo(torch.float64).max
+        low = torch.where(finite & (low == INF), largest, low)
+        high = torch.where(finite & (high == -INF), -largest, high)
     return settle(low, high, may, a.dtype, unrounded=True)
 
 

@@ -108,5 +108,5 @@ def graph_names(graph: Graph) -> Mapping[str, Any]:
         "index_put": index_put,
         "sort": lambda x, dim, descending: x.sort(dim, descending),
         "argsort": lambda x, dim, descending: x.argsort(dim, descending),
-        "bits": lambda x, dtype: x.view_as_bits(dtype),
+        "bits": lambda x, dtype: graph.emit("bitcast", (x,), {"dtype": dtype})[0],
     }

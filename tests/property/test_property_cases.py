@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.property.check import check
-from tests.property.program import Input, Program, Size, Step
+from tests.property.program import Input, Name, Program, Size, Step
 
 S = (("s", 0, 9),)
 SIZES = ({"s": 3}, {"s": 0}, {"s": 1})
@@ -61,6 +61,22 @@ CASES: dict[str, tuple[Program, ...]] = {
                 "extra": (0,),
                 "groups": 1,
             },
+        ),
+    ),
+    "an index of no positions fits every tensor": (
+        *case([Input("f32", ("2", "3")), Input("i64", ("5", "0"))], ("gather", (0, 1), {"dim": 1})),
+        *case(
+            [Input("f32", ("2", "3")), Input("i64", ("5", "0")), Input("f32", ("1", "0"))],
+            ("scatter_add", (0, 1, 2), {"dim": 1}),
+        ),
+    ),
+    "a dim may stand in a slice alone": (
+        Program(
+            (("s", 0, 9), ("n", 0, 5)),
+            (Input("f32", ("s",)),),
+            (Step("index", (0,), (("index", Name("n:")),)), Step("mul_number", (1,), (("other", Size("n")),))),
+            (2,),
+            ({"s": 7, "n": 2}, {"s": 2, "n": 3}, {"s": 0, "n": 0}),
         ),
     ),
     "a sum over no axes starts from 0.0": case(
