@@ -21,14 +21,20 @@ def add_product(
     low: Lowering, base: Value, a: Value, b: Value, *, beta: Scalar = 1, alpha: Scalar = 1
 ) -> Value:
     """beta * base + alpha * (a @ b); beta 0 leaves the base out, NaN and all."""
-    return scaled_sum(low, base, low.b.matmul(a, b), beta, alpha)
+    return scaled_sum(low, base, _wide_product(low, a, b), beta, alpha)
 
 
 @lowers("addbmm")
 def add_batch_product(
     low: Lowering, base: Value, a: Value, b: Value, *, beta: Scalar = 1, alpha: Scalar = 1
 ) -> Value:
-    return scaled_sum(low, base, low.b.sum(low.b.matmul(a, b), axes=(0,)), beta, alpha)
+    return scaled_sum(low, base, low.b.sum(_wide_product(low, a, b), axes=(0,)), beta, alpha)
+
+
+def _wide_product(low: Lowering, a: Value, b: Value) -> Value:
+    """The matrix product before it is rounded to half width: what is added to it comes first."""
+    kind = f32 if dtype(a) in (f16, bf16) else dtype(a)
+    return low.b.matmul(low.cast(a, kind), low.cast(b, kind))
 
 
 def scaled_sum(low: Lowering, base: Value, product: Value, beta: Scalar, alpha: Scalar) -> Value:
@@ -36,10 +42,11 @@ def scaled_sum(low: Lowering, base: Value, product: Value, beta: Scalar, alpha: 
     if alpha != 1:
         product = low.b.mul(product, low.number(alpha, kind))
     if beta == 0:
-        return low.broadcast(product, low.shape)
+        return low.cast(low.broadcast(product, low.shape), low.dtype)
+    base = low.cast(base, kind)
     if beta != 1:
         base = low.b.mul(base, low.number(beta, kind))
-    return low.b.add(product, base)
+    return low.cast(low.b.add(product, base), low.dtype)
 
 
 @lowers("_trilinear")

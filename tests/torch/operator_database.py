@@ -192,7 +192,12 @@ def _compare(found: Any, expected: Any, in_f64: Any, source: torch.Tensor | None
 
 def _lead_alike(source: torch.Tensor, mine: torch.Tensor, other: torch.Tensor) -> bool:
     """Whether two tensors of indices pick the same values along some axis."""
-    if mine.dtype != torch.int64 or mine.shape != other.shape or mine.dim() != source.dim():
+    if mine.dtype != torch.int64 or mine.shape != other.shape:
+        return False
+    if mine.dim() == source.dim() - 1:
+        pairs = [(mine.unsqueeze(axis), other.unsqueeze(axis)) for axis in range(source.dim())]
+        return any(_lead_alike(source, *pair) for pair in pairs)
+    if mine.dim() != source.dim():
         return False
     for axis in range(source.dim()):
         rest = [size for i, size in enumerate(source.shape) if i != axis]
