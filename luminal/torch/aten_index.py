@@ -302,6 +302,22 @@ def bucketize(
     return searchsorted(low, boundaries, values, out_int32=out_int32, right=right)
 
 
+@lowers("histc")
+def histc(low: Lowering, x: Value, bins: int = 100, min: Scalar = 0, max: Scalar = 0) -> Value:
+    """Counts in equal bins between fixed edges; what lies outside, and NaN, counts nowhere."""
+    kind, first, last = dtype(x), low.plain_number(min), low.plain_number(max)
+    if not first < last or not kind.is_float:
+        raise low.refuse("edges that depend on the data")
+    flat = low.reshape(x, (product(shape_of(x)),))
+    left, right = low.number(first, kind), low.number(last, kind)
+    inside = low.b.logical_and(low.b.ge(flat, left), low.b.le(flat, right))
+    scaled = low.b.div(low.b.mul(low.b.sub(flat, left), low.number(bins, kind)), low.b.sub(right, left))
+    place = low.cast(low.b.where(inside, scaled, low.number(0, kind)), i64)
+    place = low.b.minimum(place, low.number(low.symbols.fixed(bins) - 1, i64))
+    counts = low.full(0, (as_dim(bins),), kind)
+    return low.b.index_put(counts, low.cast(inside, kind), [place], axes=(0,), accumulate=True)
+
+
 @lowers("_cdist_forward")
 def cdist(low: Lowering, x: Value, y: Value, p: float, mode: Any = None) -> Value:
     a = low.reshape(x, (*shape_of(x)[:-1], 1, shape_of(x)[-1]))

@@ -24,10 +24,19 @@ class TorchOptions:
     """The target, or None for the one that serves the inputs' device."""
     cache: bool = True
     """Compiled code may be read from the user's cache folder and kept there."""
+    candidates: int = 0
+    """How many schedules of a kernel are timed at most; 0 for as many as the mode says."""
     mode: str = "default"
 
 
-_NAMES: dict[str, type] = {"freeze": bool, "strict": bool, "licences": tuple, "target": str, "cache": bool}
+_NAMES: dict[str, type] = {
+    "freeze": bool,
+    "strict": bool,
+    "licences": tuple,
+    "target": str,
+    "cache": bool,
+    "candidates": int,
+}
 
 
 def parse_options(mode: str | None, options: Mapping[str, Any] | None) -> TorchOptions:

@@ -40,6 +40,7 @@ def build_program(
         updates=tuple(imported.updates),
         hint=tuple(sorted(imported.hints.items())),
         mode=options.mode,
+        candidates=options.candidates,
         cache=options.cache,
     )
     executable = compile_module(imported.module, target, chosen)

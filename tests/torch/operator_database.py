@@ -134,7 +134,8 @@ def _run_sample(
     try:
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            found = torch.compile(call, backend=backend, dynamic=dynamic)(_fresh(arguments))
+            run = torch.compile(call, backend=backend, dynamic=dynamic, options={"candidates": 1})
+            found = run(_fresh(arguments))
     except Exception as error:
         inner = getattr(error, "inner_exception", None) or error
         result.error = f"{dtype}: {type(inner).__name__}: {' '.join(str(inner).split())[:300]}"

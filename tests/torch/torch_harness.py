@@ -22,8 +22,11 @@ BACKEND = Backend("luminal_under_test", TARGET)
 def compiled(
     function: Callable[..., Any], *, dynamic: bool | None = False, strict: bool = True, **options: Any
 ) -> Any:
-    """The function through the backend, without graph breaks; an op without a lowering is an error unless told."""
-    chosen = {"strict": strict, **options}
+    """The function through the backend, without graph breaks; an op without a lowering is an error unless told.
+
+    One schedule of each kernel is enough here: the choice among them is tested elsewhere.
+    """
+    chosen = {"strict": strict, "candidates": 1, **options}
     return torch.compile(function, backend=BACKEND, dynamic=dynamic, fullgraph=True, options=chosen)
 
 
