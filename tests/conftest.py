@@ -14,10 +14,15 @@ import torch
 import torch._dynamo
 from hypothesis import HealthCheck, settings
 
-# print_blob: a failing example prints the line that reproduces it. Compilation is slow: no deadline.
+from luminal.plan import choosers
+from luminal.search.chooser import Budget
+
+# The same examples at each run (`--hypothesis-seed` and tests/property draw others); a failing one prints the line that
+# reproduces it. Compilation is slow: no deadline.
 settings.register_profile(
     "luminal",
     deadline=None,
+    derandomize=True,
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
@@ -29,6 +34,8 @@ def pytest_configure(config: pytest.Config) -> None:
     del config
     # Past its limit of recompilations Dynamo would run eager in silence: eager compared with eager.
     torch._dynamo.config.fail_on_recompile_limit_hit = True
+    # The first candidate of each kernel, untimed: the same program at each run. Tests of the search set their own budget.
+    choosers.BUDGETS = {**choosers.BUDGETS, "default": Budget(candidates=1)}
     # Two test processes on two cores: more threads would only fight. Tests about threads set their own.
     if os.environ.get("PYTEST_XDIST_WORKER"):
         torch.set_num_threads(1)
