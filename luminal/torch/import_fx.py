@@ -65,7 +65,14 @@ class OutputSlot:
     layout: Layout | None = None
     offset: Dim | None = None
     size: Dim | None = None
-    requires_grad: bool = False
+
+    @property
+    def symbols(self) -> set[Symbol]:
+        """The symbols that the place and size of the output depend on."""
+        layout = self.layout
+        dims = [*layout.shape, *layout.strides] if layout is not None else []
+        dims += [dim for dim in (self.offset, self.size) if dim is not None]
+        return {symbol for dim in dims for symbol in dim.symbols()}
 
 
 @dataclass
@@ -135,6 +142,9 @@ class FxImporter:
         updates = self._updates(results, block)
         finish_graph(block, results)
         fakes = [node.meta.get("val") for node in self.state.placeholders]
+        names = sorted(
+            {symbol.name for symbol in graph.symbols} | {s.name for slot in outputs for s in slot.symbols}
+        )
         module = ModuleOp([graph])
         graph.verify()
         FALLBACKS.update(self.state.fallbacks)
@@ -144,7 +154,7 @@ class FxImporter:
             outputs,
             [type_of(value) for value in results],
             updates,
-            self.symbols.bindings(fakes, [symbol.name for symbol in graph.symbols]),
+            self.symbols.bindings(fakes, names),
             self.symbols.hints(),
             self.state.fallbacks,
         )
@@ -211,8 +221,9 @@ class FxImporter:
             source = values[cast(torch.fx.Node, node.args[0])]
             values[node] = source[cast(int, node.args[1])]
             return
+        is_op = isinstance(target, (torch._ops.OpOverload, torch._ops.HigherOrderOperator))
         if isinstance(fake, (int, float, bool, torch.SymFloat, torch.SymBool)) or (
-            fake is None and not _is_aten(node)
+            fake is None and not is_op
         ):
             values[node] = lower_scalar(self.b, self.symbols, node, self._argument)
             return
