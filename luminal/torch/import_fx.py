@@ -332,6 +332,8 @@ class FxImporter:
             if value is None or not isinstance(fake, torch.Tensor):
                 continue
             found, expected = type_of(value), carried_type(fake, self.symbols)
+            if found == expected:
+                continue
             fits = found.rank == expected.rank and not any(map(known_unequal, found.shape, expected.shape))
             if not fits or found.dtype != expected.dtype:
                 raise CompileError(f"{node.target} was lowered to {found}, PyTorch gives {expected}")
