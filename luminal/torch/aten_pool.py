@@ -60,6 +60,8 @@ def avg_pool(
     count_include_pad: bool = True, divisor_override: int | None = None,
 ) -> Value:  # fmt: skip
     count = _axes_of(low.name)
+    if not dtype(x).is_float:
+        raise low.refuse("averages of integers")
     size = low.each(kernel, count)
     return low.b.avg_pool(
         x, size=size, stride=low.each(stride, count, size), padding=low.each(padding, count), ceil=ceil_mode,

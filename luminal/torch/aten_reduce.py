@@ -389,7 +389,7 @@ def batch_norm_training(
     reserve = len(low.fake) == 6
     if not training:
         result = batch_norm_inference(low, x, weight, bias, running_mean, running_variance, momentum, epsilon)
-        return (*result, running_mean, running_variance)
+        return _as_traced(low, *result, running_mean, running_variance)
     axes = (0, *range(2, rank(x)))
     wide = low.cast(x, f64 if dtype(x) == f64 else f32)
     kind = dtype(wide)
@@ -403,9 +403,13 @@ def batch_norm_training(
         _moving(low, old, new, momentum) for old, new in ((running_mean, mean_), (running_variance, unbiased))
     ]
     scale = low.b.rsqrt(low.b.add(variance, low.number(epsilon, kind)))
-    saved = [low.cast(mean_, low.type(1).dtype), low.cast(scale, low.type(2).dtype)]
     nothing = [low.full(0, low.type(3).shape, low.type(3).dtype)] if reserve else []
-    return (result, *saved, *nothing, *moved)
+    return _as_traced(low, result, mean_, scale, *nothing, *moved)
+
+
+def _as_traced(low: Lowering, *results: Value) -> tuple[Value, ...]:
+    """The results in the dtypes that they were traced with."""
+    return tuple(low.cast(result, low.type(number).dtype) for number, result in enumerate(results))
 
 
 def _moving(low: Lowering, old: Value, new: Value, momentum: float) -> Value:
@@ -431,4 +435,4 @@ def batch_norm_without_statistics(
     affine = [None if p is None else low.cast(p, kind) for p in (weight, bias)]
     result = low.cast(low.b.batch_norm(wide, mean_, variance, *affine, epsilon=epsilon), dtype(x))
     scale = low.b.rsqrt(low.b.add(variance, low.number(epsilon, kind)))
-    return result, low.cast(mean_, low.type(1).dtype), low.cast(scale, low.type(2).dtype)
+    return _as_traced(low, result, mean_, scale)

@@ -16,7 +16,7 @@ import torch
 
 from luminal.dialects.hlo.builder import HloBuilder
 from luminal.dialects.tensor_type import TensorType, tensor_type
-from luminal.dim import Dim, as_dim, known_equal
+from luminal.dim import Dim, as_dim, known_equal, known_less_equal
 from luminal.torch.extern import carried_type
 from luminal.torch.symbols import SymbolTable
 
@@ -70,7 +70,7 @@ def layout_of(fake: torch.Tensor, symbols: SymbolTable) -> Layout:
     narrow = [
         i
         for i, (size, step) in enumerate(zip(shape, strides, strict=True))
-        if step == 0 and size.constant != 1
+        if step == 0 and size.constant != 1 and known_less_equal(1, size)  # none of no elements can be one
     ]
     sizes = [as_dim(1) if i in narrow else size for i, size in enumerate(shape)]
     order = _order(list(fake.shape), list(fake.stride()))
