@@ -289,9 +289,14 @@ def pad(m: Maker) -> object:
         return None
     count = m.chance.randint(1, x.rank)
     choices = (0, 0, 1, 2, 3, -1) if m.kind != "symbolic" else (0, 1, 2, 3, *m.symbols)
-    amounts = sizes([m.chance.choice(choices) for _ in range(2 * count)])  # type: ignore[arg-type]
+    given = [m.chance.choice(choices) for _ in range(2 * count)]
+    amounts = sizes(given)  # type: ignore[arg-type]
     if m.chose(0.25):
         mode = m.chance.choice(("reflect", "replicate", "circular"))
+        pairs = [tuple(n if isinstance(n, int) else 0 for n in given[i : i + 2]) for i in range(0, len(given), 2)]
+        left = [n + min(a, 0) + min(b, 0) for n, (a, b) in zip(reversed(x.eager.shape), pairs)]
+        if mode == "circular" and any(min(p) < 0 and max(p) > n for n, p in zip(left, pairs)):
+            return None  # PyTorch overwrites what it copies from
         return m.one("pad_inside", x, amounts=amounts, mode=mode)
     value = m.chance.choice((0, 0, 1, number_for(m, x)))
     return m.one("pad", x, amounts=amounts, value=value)

@@ -824,6 +824,9 @@ def attention(c: Context, xs: Sequence[Interval]) -> Interval:
     found = matmul_of(softmax_of(scores, (len(scores.shape) - 1,)), v)
     hidden = (peak.high == -math.inf) & ~peak.may
     nothing = exact(torch.zeros(found.shape, dtype=q.dtype))
+    # kernels differ in whether they multiply what is not finite by the weight 0
+    finite = (torch.isfinite(v.low) & torch.isfinite(v.high)).all(-2, keepdim=True).expand(found.shape)
+    nothing = iv.choose(finite, nothing, unknown(found.shape, found.dtype))
     found = iv.choose(hidden.expand(found.shape), nothing, found)
     doubtful = (peak.low == -math.inf) & ~hidden
     found = iv.choose(doubtful.expand(found.shape), unknown(found.shape, found.dtype), found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from dataclasses import fields
 
 import torch
@@ -22,10 +23,14 @@ def check_program(program: Program) -> Report:
 def check_seed(kind: str, seed: int, total: Report) -> Mismatch | None:
     """The mismatch of a seed, if it has one; what was compared is added to `total`."""
     torch.set_num_threads(1 + seed % 2)
+    program = Program((), (), (), (), ({},), kind, None, seed)
     try:
-        report = check_program(generate_from_seed(kind, seed))
+        program = generate_from_seed(kind, seed)
+        report = check_program(program)
     except Mismatch as mismatch:
         return mismatch
+    except Exception:
+        return Mismatch("harness", traceback.format_exc(), program)
     for entry in fields(Report):
         setattr(total, entry.name, getattr(total, entry.name) + getattr(report, entry.name))
     return None
@@ -35,7 +40,7 @@ def describe(mismatch: Mismatch, kind: str, seed: int, make_small: bool = True) 
     """The report of a mismatch: the seed, how to run it again, and the (smaller) program."""
     again = f"python -m tests.property --kind {kind} --seed {seed} --count 1"
     found = mismatch
-    built = ("refused", "builder", "dtype", "shape", "rule", "eager")
+    built = ("harness", "refused", "builder", "dtype", "shape", "rule", "eager")
     if make_small and mismatch.stage not in built:
 
         def fails(program: Program) -> bool:

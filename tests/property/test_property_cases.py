@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from tests.property.check import check
 from tests.property.program import Input, Name, Program, Size, Step
+from tests.property.runner import check_program
 
 S = (("s", 0, 9),)
 SIZES = ({"s": 3}, {"s": 0}, {"s": 1})
@@ -20,6 +20,7 @@ def case(
     symbols: tuple[tuple[str, int, int], ...] = (),
     licences: tuple[str, ...] | None = None,
     seeds: tuple[int, ...] = (0, 1),
+    kind: str = "float",
 ) -> tuple[Program, ...]:
     """Steps are (operation, operands, attributes, results); the last step's results are the outputs."""
     made = [Step(name, operands, tuple(given[0].items()) if given else (), *given[1:]) for name, operands, *given in steps]
@@ -27,7 +28,7 @@ def case(
     outputs = tuple(range(first, first + made[-1].results))
     sizes = SIZES if symbols else ({},)
     return tuple(
-        Program(symbols, tuple(inputs), tuple(made), outputs, sizes, "float", licences, seed) for seed in seeds
+        Program(symbols, tuple(inputs), tuple(made), outputs, sizes, kind, licences, seed) for seed in seeds
     )
 
 
@@ -70,6 +71,12 @@ CASES: dict[str, tuple[Program, ...]] = {
             ("scatter_add", (0, 1, 2), {"dim": 1}),
         ),
     ),
+    "an axis of stride 0 may be empty": case(
+        [Input("f32", ("1", "3"))], ("expand", (0,), {"shape": (Size("4"), Size("0"), Size("3"))}), kind="torch"
+    )
+    + case(
+        [Input("f32", ("1", "1", "3"))], ("expand", (0,), {"shape": (Size("4"), Size("0"), Size("-1"))}), kind="torch"
+    ),
     "a dim may stand in a slice alone": (
         Program(
             (("s", 0, 9), ("n", 0, 5)),
@@ -107,6 +114,6 @@ CASES: dict[str, tuple[Program, ...]] = {
 @pytest.mark.parametrize("name", CASES)
 def test_case(name: str) -> None:
     for program in CASES[name]:
-        check(program)
+        check_program(program)
 
 

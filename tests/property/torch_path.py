@@ -55,8 +55,11 @@ def _check_strides(program: Program, inputs: list[torch.Tensor], found: Sequence
     """Strides are eager's, or those that torch.compile itself expects where its meta functions differ from eager."""
     function = program.function(torch_names())
     eager = function(*inputs)
-    with FakeTensorMode() as mode:
-        expected = function(*map(mode.from_tensor, inputs))
+    try:
+        with FakeTensorMode() as mode:
+            expected = function(*map(mode.from_tensor, inputs))
+    except RuntimeError:  # a shape that depends on data
+        expected = eager
     for number, (result, real, fake) in enumerate(zip(found, eager, expected, strict=True)):
         if strides_of(result) not in (strides_of(real), strides_of(fake)):
             message = f"output {number}{at} has strides {result.stride()}, in eager {real.stride()}"
