@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch_harness import assert_same, compiled
+from torch_harness import Imports, assert_same, compiled
 
 from luminal.plan.constants import invalidate
 from luminal.torch.calling import CompiledGraph
@@ -126,3 +126,41 @@ def test_large_constant_tensors_of_the_graph() -> None:
 
     x = torch.randn(1000)
     assert_same(compiled(function)(x), x + table)
+
+
+def test_what_depends_on_parameters_alone_is_computed_once() -> None:
+    model = torch.nn.Linear(6, 5).eval()
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("cpu", torch.bfloat16):
+            return model(x)
+
+    run = compiled(function)
+    x = torch.randn(3, 6)
+    with torch.no_grad(), Imports() as imports:
+        assert_same(run(x), function(x))
+        model.weight.add_(1)
+        assert_same(run(x), function(x))
+    (graph,) = imports.graphs
+    casts = [line for line in str(graph.module).splitlines() if "hlo.cast" in line and "[5, 6]" in line]
+    assert not casts
+
+
+def test_a_result_that_depends_on_parameters_alone_is_the_users_own() -> None:
+    weight = torch.nn.Parameter(torch.randn(4))
+    run = compiled(lambda x: (weight * 2, weight.exp().view(2, 2), x + weight.exp()))
+    with torch.no_grad():
+        for _ in range(2):
+            found = run(torch.zeros(4))
+            assert_same(found, (weight * 2, weight.exp().view(2, 2), weight.exp()))
+            found[0].zero_()
+            found[1].zero_()
+
+
+def test_weight_norm_is_folded() -> None:
+    model = torch.nn.utils.parametrizations.weight_norm(torch.nn.Linear(6, 5)).eval()
+    run = compiled(model)
+    x = torch.randn(3, 6)
+    with torch.no_grad(), Imports() as imports:
+        torch.testing.assert_close(run(x), model(x))
+    assert "hlo.sqrt" not in imports.text
