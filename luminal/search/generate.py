@@ -13,7 +13,7 @@ from typing import cast
 
 from luminal.dialects.kernel.region_text import natural_key
 from luminal.dialects.kernel.schedule import Buffer, Factor, Schedule, Stage, Target
-from luminal.dialects.kernel.terms import Term, postorder
+from luminal.dialects.kernel.terms import Term
 from luminal.search.nests import Nest, NestGenerator, StageView
 from luminal.search.roofline import STRIDED_SECONDS, Estimate, traffic_seconds, with_traffic
 from luminal.search.shapes import below, find_contraction, reduced_indices, scanned_indices
@@ -92,6 +92,7 @@ class Generator(NestGenerator):
     def _kept_plainly(self) -> Iterator[Stage]:
         """A stage for each reduction, scan and carried loop outside of other loops, operands before users."""
         open_loops: dict[Term, frozenset[int]] = {}
+        kept: frozenset[Term] = frozenset()
         for term, number in self.numbers.items():
             around = frozenset[int]().union(*(open_loops[operand] for operand in term.operands))
             if term.op == "carry":
@@ -101,7 +102,8 @@ class Generator(NestGenerator):
             open_loops[term] = around
             if term.op not in ("reduce", "scan", "project") or around:
                 continue
-            along = _along(term)
+            along = _along(term, kept)
+            kept |= {term}
             free = sorted(term.free - set(along), key=natural_key)
             held = free + along if term.op == "scan" else free
             target = Target(term=number, buffer=Buffer(tuple((index, None) for index in held)))
@@ -314,14 +316,12 @@ def _lane(nest: Nest) -> str | None:
     return next((factor.index for factor in nest.factors if factor.role == "lane"), None)
 
 
-def _along(term: Term) -> list[str]:
-    """The indices that a reduction, a scan or a carried loop, loops inside its steps included, runs over."""
+def _along(term: Term, kept: frozenset[Term]) -> list[str]:
+    """The indices that a reduction, a scan or a carried loop runs over, with loops inside its steps, but not with those
+    that its steps read as kept values."""
     if term.op == "scan":
         return [term.scan.index]
     if term.op == "reduce":
         return list(term.reduce.indices)
-    return [
-        t.loop.index
-        for t in reversed(list(postorder([term])))
-        if t.op == "loop" and t.loop.index not in term.free
-    ]
+    loops = [t.loop.index for t in below((term,), kept) if t.op == "loop" and t.loop.index not in term.free]
+    return list(dict.fromkeys(loops))
