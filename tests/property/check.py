@@ -15,6 +15,7 @@ from tests.property.intervals import Interval
 from tests.property.levels import PREPARE, SLOW, Built, Run, build
 from tests.property.maker import EagerError, Mismatch, bound_step, corrected, difference
 from tests.property.namespaces import torch_names
+from tests.property.operations import UNARY
 from tests.property.program import Program
 
 SMALL = 3000
@@ -65,21 +66,49 @@ def trace(program: Program, sizes: Mapping[str, int]) -> Trace:
     return found
 
 
+EXACT_FUNCTIONS = ("sqrt", "rsqrt", "reciprocal")
+APPROXIMATE = (
+    *(name for name in UNARY if name not in EXACT_FUNCTIONS), "silu", "gelu", "softplus", "pow", "pow_number", "pow_reverse",
+    "atan2", "logsumexp", "softmax", "log_softmax", "attention", "attention_mask",
+)  # fmt: skip
+"""Operations of which several results are right, whatever the licences: elementary functions."""
+
+
+def is_strict(program: Program) -> bool:
+    """Whether every level must give the same bits: no licence, and no function that is rounded as one likes."""
+    return program.licences == () and not any(step.operation in APPROXIMATE for step in program.steps)
+
+
 def check(program: Program, levels: Sequence[str] = tuple(PREPARE)) -> Report:
     """Mismatch at the first level, in the order of the descent, that gives what it may not give."""
     report = Report()
     built = _guarded("build", program, lambda: build(program))
     traces = [trace(program, sizes) for sizes in program.sizes]
+    strict: dict[int, list[torch.Tensor]] = {}
     for level in levels:
         if level in SLOW and traces[0].work > SMALL:
             continue
         run: Run = _guarded(level, program, lambda level=level: PREPARE[level](built, program))
-        for sizes, expected in zip(program.sizes, traces, strict=True):
+        for number, (sizes, expected) in enumerate(zip(program.sizes, traces, strict=True)):
             if level in SLOW and expected.work > SMALL:
                 continue
             used = {name: size for name, size in sizes.items() if name in built.graph.symbols}
-            _run(level, program, run, used, expected, report, built)
+            found = _run(level, program, run, used, expected, report, built)
+            if level != "hlo" and found is not None and is_strict(program):
+                _same_bits(level, program, found, strict.setdefault(number, found))
     return report
+
+
+def _same_bits(
+    level: str, program: Program, found: Sequence[torch.Tensor], primitive: Sequence[torch.Tensor]
+) -> None:
+    """Mismatch unless both levels give the same numbers. (The sign of a zero is the intervals' business.)"""
+    for number, (result, expected) in enumerate(zip(found, primitive, strict=True)):
+        equal = (result == expected) | ((result != result) & (expected != expected))
+        if not bool(equal.all()):
+            first = tuple(int(n) for n in (~equal).nonzero()[0])
+            message = f"output {number} is {result[first].item()!r} at {first}, without licences {expected[first].item()!r}"
+            raise Mismatch(level, message, program)
 
 
 def _guarded(level: str, program: Program, make: Any) -> Any:
@@ -99,7 +128,8 @@ def _run(
     expected: Trace,
     report: Report,
     built: Built,
-) -> None:
+) -> list[torch.Tensor] | None:
+    """What the level gives; None where it raises, as eager does."""
     at = f" at {dict(sizes)}" if sizes else ""
     try:
         for condition in built.graph._conditions.values():
@@ -110,13 +140,14 @@ def _run(
         if expected.error is None:
             raise Mismatch(level, f"{type(error).__name__}{at}: {error}", program) from error
         report.errors += 1
-        return
+        return None
     except Exception as error:
         raise Mismatch(level, f"{type(error).__name__}{at}: {error}", program) from error
     if expected.error is not None:
         raise Mismatch(level, f"no error{at}, where eager has {expected.error}", program)
     report.runs += 1
     compare(level, program, found, expected, report, at)
+    return found
 
 
 def compare(

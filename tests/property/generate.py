@@ -22,7 +22,7 @@ def generate(chance: random.Random, kind: str, seed: int = 0, steps: int = 12) -
     if kind == "torch" and chance.random() < 0.5:
         symbols = tuple((name, 2, high) for name, _, high in SYMBOLS)
     sizes = {name: chance.randint(low, min(high, 12)) for name, low, high in symbols}
-    licences = () if chance.random() < 0.2 else None
+    licences = () if chance.random() < 0.25 else None
     maker = Maker(chance, kind, symbols, sizes, seed, licences)
     _add_inputs(maker)
     weights, proposals = zip(*PROPOSALS[kind])

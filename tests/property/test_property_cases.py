@@ -105,6 +105,14 @@ CASES: dict[str, tuple[Program, ...]] = {
         ("layer_norm", (2,), {"shape": (Size("1"), Size("8")), "eps": 1e-12}),
         seeds=tuple(range(12)),
     ),
+    "loops that read kept loops have a schedule": case(
+        [Input("f32", ("3", "2", "6"))],
+        ("layer_norm", (0,), {"shape": (Size("6"),), "eps": 1e-5}),
+        ("gelu", (1,), {"approximate": "none"}),
+        ("logsumexp", (2,), {"dim": (0, 1), "keepdim": False}),
+        licences=(),
+        seeds=tuple(range(4)),
+    ),
     "squares that overflow are infinite, not NaN": case(
         [held(1e30, -2e30, 3e30)], ("var", (0,), {"dim": (0,), "correction": 1, "keepdim": False})
     ),
