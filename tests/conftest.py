@@ -34,7 +34,8 @@ def pytest_configure(config: pytest.Config) -> None:
     del config
     # Past its limit of recompilations Dynamo would run eager in silence: eager compared with eager.
     torch._dynamo.config.fail_on_recompile_limit_hit = True
-    # The first candidate of each kernel, untimed: the same program at each run. Tests of the search set their own budget.
+    # The first candidate of each kernel, untimed: the same program at each run. Tests of the search have a
+    # budget of their own.
     choosers.BUDGETS = {**choosers.BUDGETS, "default": Budget(candidates=1)}
     # Two test processes on two cores: more threads would only fight. Tests about threads set their own.
     if os.environ.get("PYTEST_XDIST_WORKER"):

@@ -1,10 +1,9 @@
-"""Nearest-neighbour and linear resizing, with positions and weights computed as PyTorch's kernels do, to the bit."""
+"""Resizing by nearest neighbours, linear and cubic: positions and weights as PyTorch's kernels compute them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -85,23 +84,17 @@ def _step(low: Lowering, size: Dim, wanted: Dim, scale: Scalar | None, kind: DTy
     return low.cast(low.b.div(low.number(1.0, f64), low.number(scale, f64)), kind)
 
 
-# ---- linear ----------------------------------------------------------------------------------------------------
+# ---- linear and cubic ------------------------------------------------------------------------------------------
 
 LINEAR = ("upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d")
+CUBIC = "upsample_bicubic2d"
+CUBIC_A = -0.75
+Taps = list[tuple[Value, Value]]
+"""For every position of an output axis, the places in the input that it is made of, and their weights."""
 
 
-@dataclass(frozen=True)
-class _Neighbours:
-    """For every position of an output axis the two it lies between in the input, and their weights."""
-
-    first: Value
-    second: Value
-    first_weight: Value
-    second_weight: Value
-
-
-@lowers(*[f"{name}.default" for name in LINEAR])
-def upsample_linear(
+@lowers(*[f"{name}.default" for name in (*LINEAR, CUBIC)])
+def upsample(
     low: Lowering, x: Value, sizes: Sequence[Any], align_corners: bool, *scales: Scalar | None
 ) -> Value:
     """One axis after the other, from the last on."""
@@ -110,17 +103,19 @@ def upsample_linear(
     for number in reversed(range(rank(x) - 2)):
         axis = 2 + number
         size, wanted = shape_of(x)[axis], as_dim(sizes[number])
-        near = _neighbours(low, size, wanted, align_corners, scales[number] if scales else None, kind)
-        parts: list[Value] = []
-        for place, weight in ((near.first, near.first_weight), (near.second, near.second_weight)):
+        total: Value | None = None
+        for place, weight in _taps(
+            low, size, wanted, align_corners, scales[number] if scales else None, kind
+        ):
             weight = low.reshape(weight, [wanted if i == axis else as_dim(1) for i in range(rank(x))])
-            parts.append(low.b.mul(weight, low.b.index_select(value, place, axis=axis)))
-        value = low.b.add(*parts)
+            part = low.b.mul(weight, low.b.index_select(value, place, axis=axis))
+            total = part if total is None else low.b.add(total, part)
+        value = cast(Value, total)
     return low.cast(value, dtype(x))
 
 
-@lowers(*[f"{name}_backward.default" for name in LINEAR])
-def upsample_linear_backward(
+@lowers(*[f"{name}_backward.default" for name in (*LINEAR, CUBIC)])
+def upsample_backward(
     low: Lowering,
     grad: Value,
     sizes: Sequence[Any],
@@ -131,50 +126,102 @@ def upsample_linear_backward(
     """Each gradient, times its weights, is added to the elements that it came from."""
     kind = _computed_kind(low, dtype(grad))
     value = low.cast(grad, kind)
+    kept = all(known_equal(as_dim(a), as_dim(b)) for a, b in zip(inputs[2:], sizes))
+    if CUBIC in low.name and kept:
+        return grad  # PyTorch copies, whatever the factors
     for number in range(rank(grad) - 2):
         axis = 2 + number
         size, wanted = as_dim(inputs[axis]), as_dim(sizes[number])
-        near = _neighbours(low, size, wanted, align_corners, scales[number] if scales else None, kind)
         shape = shape_of(value)
         total = low.full(0, (*shape[:axis], size, *shape[axis + 1 :]), kind)
-        for place, weight in ((near.first, near.first_weight), (near.second, near.second_weight)):
+        for place, weight in _taps(
+            low, size, wanted, align_corners, scales[number] if scales else None, kind
+        ):
             weight = low.reshape(weight, [wanted if i == axis else as_dim(1) for i in range(rank(grad))])
-            part = low.b.mul(weight, value)
-            total = low.b.index_put(total, part, [place], axes=(axis,), accumulate=True)
+            total = low.b.index_put(total, low.b.mul(weight, value), [place], axes=(axis,), accumulate=True)
         value = total
     return low.cast(value, dtype(grad))
 
 
 def _computed_kind(low: Lowering, kind: DType) -> DType:
     if not kind.is_float:
-        raise low.refuse("linear resizing of integers, which PyTorch rounds in its own way")
+        raise low.refuse("resizing of integers, which PyTorch rounds in its own way")
     return f64 if kind == f64 else f32
 
 
-def _neighbours(
+def _taps(
     low: Lowering, size: Dim, wanted: Dim, align_corners: bool, scale: Scalar | None, kind: DType
-) -> _Neighbours:
-    steps = low.positions(wanted, 0, 1)
-    zero, one = low.number(0, kind), low.number(1, kind)
-    if known_equal(size, wanted):  # whatever the scale
-        ones = low.full(1, (wanted,), kind)
-        return _Neighbours(steps, steps, ones, low.zeros_like(ones))
+) -> Taps:
+    real = _real_positions(low, size, wanted, align_corners, scale, kind)
+    taps = _cubic_taps if CUBIC in low.name else _linear_taps
+    return taps(low, real, size, wanted, kind, scaled=scale is not None)
+
+
+def _real_positions(
+    low: Lowering, size: Dim, wanted: Dim, align_corners: bool, scale: Scalar | None, kind: DType
+) -> Value:
+    """Where in the input, as a real number, the middle of each output element lies."""
+    steps = low.cast(low.positions(wanted, 0, 1), kind)
     if align_corners:
+        zero, one = low.number(0, kind), low.number(1, kind)
         ends = [low.cast(low.number(s - 1, i64), kind) for s in (size, wanted)]
         step = low.b.div(ends[0], low.b.maximum(ends[1], one))
-        step = low.b.where(low.b.gt(ends[1], zero), step, zero)
-        real = low.b.mul(step, low.cast(steps, kind))
-    else:
-        half = low.number(0.5, kind)
-        middle = low.b.add(low.cast(steps, kind), half)
-        real = low.b.sub(low.b.mul(_step(low, size, wanted, scale, kind), middle), half)
-        real = low.b.maximum(real, zero)
-    last = low.number(size - 1, i64)
+        return low.b.mul(low.b.where(low.b.gt(ends[1], zero), step, zero), steps)
+    half = low.number(0.5, kind)
+    return low.b.sub(low.b.mul(_step(low, size, wanted, scale, kind), low.b.add(steps, half)), half)
+
+
+def _linear_taps(low: Lowering, real: Value, size: Dim, wanted: Dim, kind: DType, *, scaled: bool) -> Taps:
+    """The two neighbours; equal sizes are the identity, whatever the scale."""
+    steps = low.positions(wanted, 0, 1)
+    zero, one, last = low.number(0, kind), low.number(1, kind), low.number(size - 1, i64)
+    real = low.b.maximum(real, zero)
     first = low.b.minimum(low.cast(low.b.floor(real), i64), last)
     second = low.b.minimum(low.b.add(first, low.number(1, i64)), last)
     weight = low.b.minimum(low.b.maximum(low.b.sub(real, low.cast(first, kind)), zero), one)
-    if scale is not None:  # equal sizes are the identity at run time too
+    if known_equal(size, wanted):
+        first = second = steps
+        weight = low.full(0, (wanted,), kind)
+    elif scaled:
         same = low.b.eq(low.number(size, i64), low.number(wanted, i64))
         first, second = low.b.where(same, steps, first), low.b.where(same, steps, second)
         weight = low.b.where(same, zero, weight)
-    return _Neighbours(first, second, low.b.sub(one, weight), weight)
+    return [(first, low.b.sub(one, weight)), (second, weight)]
+
+
+def _cubic_taps(low: Lowering, real: Value, size: Dim, wanted: Dim, kind: DType, *, scaled: bool) -> Taps:
+    """Four neighbours, those beyond the border moved onto it."""
+    floor = low.b.floor(real)
+    base, last = low.cast(floor, i64), low.number(size - 1, i64)
+    t = low.b.sub(real, floor)
+    rest = low.b.sub(low.number(1, kind), t)
+    one = low.number(1, kind)
+    weights = [
+        _cubic_far(low, low.b.add(t, one)),
+        _cubic_near(low, t),
+        _cubic_near(low, rest),
+        _cubic_far(low, low.b.add(rest, one)),
+    ]
+    taps: Taps = []
+    for number, weight in enumerate(weights):
+        place = low.b.add(base, low.number(number - 1, i64))
+        taps.append((low.b.minimum(low.b.maximum(place, low.number(0, i64)), last), weight))
+    return taps
+
+
+def _polynomial(low: Lowering, x: Value, *coefficients: float) -> Value:
+    """Horner's rule, from the highest power on."""
+    total = low.number(coefficients[0], dtype(x))
+    for coefficient in coefficients[1:]:
+        total = low.b.mul(total, x)
+        if coefficient:
+            total = low.b.add(total, low.number(coefficient, dtype(x)))
+    return total
+
+
+def _cubic_near(low: Lowering, x: Value) -> Value:
+    return _polynomial(low, x, CUBIC_A + 2, -(CUBIC_A + 3), 0, 1)
+
+
+def _cubic_far(low: Lowering, x: Value) -> Value:
+    return _polynomial(low, x, CUBIC_A, -5 * CUBIC_A, 8 * CUBIC_A, -4 * CUBIC_A)

@@ -28,6 +28,7 @@ KEPT = (
     "aten.upsample_linear1d.",  # and forgets that equal sizes are the identity
     "aten.upsample_bilinear2d.",
     "aten.upsample_trilinear3d.",
+    "aten.upsample_bicubic2d.",  # bytes are rounded in another way
     "aten.xlogy",  # the decomposition reads a NaN as a number where the other operand is 0
     "aten.special_entr",
 )
@@ -58,6 +59,7 @@ WHOLE = (
     "upsample_linear1d",
     "upsample_bilinear2d",
     "upsample_trilinear3d",
+    "upsample_bicubic2d",
 )
 """Ops that PyTorch takes apart in Python however they are reached, with other positions than its own kernels'."""
 _KEYS = (DispatchKey.Autograd, DispatchKey.CompositeImplicitAutograd)

@@ -16,8 +16,7 @@ import torch
 import torch.fx
 
 VIEWS = frozenset(
-    ("alias", "detach", "expand", "permute", "reshape", "select", "slice", "squeeze")
-    + ("t", "transpose", "unsqueeze", "view", "_unsafe_view")
+    "alias detach expand permute reshape select slice squeeze t transpose unsqueeze view _unsafe_view".split()  # noqa: SIM905
 )
 """Ops that are left in the graph, by name."""
 GROWTH = 4
@@ -80,7 +79,7 @@ def _is_view(node: torch.fx.Node) -> bool:
 
 
 def _is_root(node: torch.fx.Node, constant: set[torch.fx.Node], fixed: set[torch.fx.Node]) -> bool:
-    """Whether the node computes, is read by what stays, is no result that a user could write to, and is small enough."""
+    """Whether the node computes, is read by what stays, is no result a user could write to, and is small enough."""
     if node in fixed or _is_view(node):
         return False
     readers = _readers(node)

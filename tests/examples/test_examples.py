@@ -29,7 +29,9 @@ def run(name: str, *arguments: str) -> str:
 def test_graph_api() -> None:
     outer, means = run("graph_api.py").splitlines()
     assert outer == "[1.0, 2.0, 3.0, 3.0, 2.0, 4.0, 6.0, 6.0, 3.0, 6.0, 9.0, 9.0]"
-    assert [float(text) for text in means.strip("[]").split(",")] == pytest.approx([1.0, 0.25, 0.004], rel=1e-5)
+    assert [float(text) for text in means.strip("[]").split(",")] == pytest.approx(
+        [1.0, 0.25, 0.004], rel=1e-5
+    )
 
 
 def test_corpus_is_long_and_bilingual() -> None:

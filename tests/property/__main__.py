@@ -31,7 +31,13 @@ def main() -> int:
     started = time.monotonic()
     while seed < end:
         command = [sys.executable, "-m", "tests.property", "--child", "--kind", given.kind]
-        command += ["--seed", str(seed), "--count", str(min(250, end - seed)), *(["--whole"] if given.whole else [])]
+        command += [
+            "--seed",
+            str(seed),
+            "--count",
+            str(min(250, end - seed)),
+            *(["--whole"] if given.whole else []),
+        ]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
             assert child.stdout is not None
             last, after = seed, seed
@@ -45,10 +51,16 @@ def main() -> int:
                     print(line, end="", flush=True)
         if child.returncode and after == last:
             failures += 1
-            print(f"seed {last} of kind {given.kind} ended the process: status {child.returncode}", flush=True)
+            print(
+                f"seed {last} of kind {given.kind} ended the process: status {child.returncode}", flush=True
+            )
             after = last + 1
         seed = max(after, seed + 1)
-        print(f"{given.kind}: {seed - given.seed} of {given.count}, {failures} failed", file=sys.stderr, flush=True)
+        print(
+            f"{given.kind}: {seed - given.seed} of {given.count}, {failures} failed",
+            file=sys.stderr,
+            flush=True,
+        )
     seconds = time.monotonic() - started
     print(f"{given.kind}: {given.count} programs from seed {given.seed}, {failures} failed, {seconds:.0f} s")
     return 1 if failures else 0
@@ -79,7 +91,8 @@ def run(kind: str, seed: int, count: int, make_small: bool) -> int:
     if total.elements:
         known, points = total.informative / total.elements, total.points / total.elements
         print(
-            f"{kind} {seed}: {total.runs} runs, {total.elements} elements, {known:.1%} bounded, {points:.1%} to the bit, "
+            f"{kind} {seed}: {total.runs} runs, {total.elements} elements, {known:.1%} bounded, "
+            f"{points:.1%} to the bit, "
             f"{total.errors} errors as in eager"
         )
     return 0

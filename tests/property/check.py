@@ -24,7 +24,7 @@ SMALL = 3000
 
 @dataclass
 class Trace:
-    """What eager gives at some sizes: inputs, and for each output its value and interval; or the error that it raises."""
+    """What eager gives at some sizes: inputs, and for each output its value and interval; or the error raised."""
 
     inputs: list[torch.Tensor]
     outputs: list[torch.Tensor] = field(default_factory=list[torch.Tensor])
@@ -68,7 +68,8 @@ def trace(program: Program, sizes: Mapping[str, int]) -> Trace:
 
 EXACT_FUNCTIONS = ("sqrt", "rsqrt", "reciprocal")
 APPROXIMATE = (
-    *(name for name in UNARY if name not in EXACT_FUNCTIONS), "silu", "gelu", "softplus", "pow", "pow_number", "pow_reverse",
+    *(name for name in UNARY if name not in EXACT_FUNCTIONS), "silu", "gelu", "softplus",
+    "pow", "pow_number", "pow_reverse",
     "atan2", "logsumexp", "softmax", "log_softmax", "attention", "attention_mask",
 )  # fmt: skip
 """Operations of which several results are right, whatever the licences: elementary functions."""
@@ -107,7 +108,8 @@ def _same_bits(
         equal = (result == expected) | ((result != result) & (expected != expected))
         if not bool(equal.all()):
             first = tuple(int(n) for n in (~equal).nonzero()[0])
-            message = f"output {number} is {result[first].item()!r} at {first}, without licences {expected[first].item()!r}"
+            message = f"output {number} is {result[first].item()!r} at {first}, "
+            message += f"without licences {expected[first].item()!r}"
             raise Mismatch(level, message, program)
 
 
@@ -156,10 +158,14 @@ def compare(
     """Mismatch unless every output has eager's shape and dtype and lies in its interval."""
     if len(found) != len(expected.outputs):
         raise Mismatch(level, f"{len(found)} outputs{at}, expected {len(expected.outputs)}", program)
-    for number, (result, eager, bound) in enumerate(zip(found, expected.outputs, expected.bounds, strict=True)):
+    for number, (result, eager, bound) in enumerate(
+        zip(found, expected.outputs, expected.bounds, strict=True)
+    ):
         name = f"output {number} (v{program.outputs[number]}){at}"
         if result.shape != eager.shape or result.dtype != eager.dtype:
-            message = f"{name} is {result.dtype}{list(result.shape)}, in eager {eager.dtype}{list(eager.shape)}"
+            message = (
+                f"{name} is {result.dtype}{list(result.shape)}, in eager {eager.dtype}{list(eager.shape)}"
+            )
             raise Mismatch(level, message, program)
         inside = bound.contains(result)
         if not bool(inside.all()):

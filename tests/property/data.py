@@ -70,13 +70,26 @@ def numbers(generator: np.random.Generator, count: int, dtype: torch.dtype) -> t
         low, high = int(info.lowest), int(info.highest)
         values = generator.integers(max(low, -9), 10, count).astype(np.int64)
         places = generator.random(count) < generator.choice([0.0, 0.0, 0.2])
-        values[places] = generator.choice(np.array([low, high, low + 1, high - 1, 0, 1], np.int64), places.sum())
+        values[places] = generator.choice(
+            np.array([low, high, low + 1, high - 1, 0, 1], np.int64), places.sum()
+        )
         return torch.from_numpy(values).to(dtype)
     values = generator.standard_normal(count) * generator.choice([0.1, 1.0, 1.0, 8.0], count)
     whole = generator.random(count) < 0.15
     values[whole] = np.round(values[whole] * 2) / 2
     info = torch.finfo(dtype)
-    odd = [0.0, -0.0, math.inf, -math.inf, math.nan, info.tiny / 4, -info.tiny / 2, info.max, -info.max, info.tiny]
+    odd = [
+        0.0,
+        -0.0,
+        math.inf,
+        -math.inf,
+        math.nan,
+        info.tiny / 4,
+        -info.tiny / 2,
+        info.max,
+        -info.max,
+        info.tiny,
+    ]
     places = generator.random(count) < generator.choice([0.0, 0.0, 0.05, 0.3])
     values[places] = generator.choice(np.array(odd), places.sum())
     return torch.from_numpy(values).to(dtype)

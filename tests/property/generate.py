@@ -72,11 +72,18 @@ def _add_inputs(maker: Maker) -> None:
     few = [chance.choice(pool) for _ in range(chance.randint(1, 4))]
     if maker.kind == "torch" and maker.program.symbols:
         for name in maker.symbols:
-            maker.input("f32", [name, *([chance.choice(few)] if chance.random() < 0.5 else [])], chance.choice(LAYOUTS))
+            maker.input(
+                "f32",
+                [name, *([chance.choice(few)] if chance.random() < 0.5 else [])],
+                chance.choice(LAYOUTS),
+            )
     for _ in range(chance.randint(1, 3)):
         dtype = chance.choices(names, weights)[0]
         while True:
-            shape = [chance.choice(few if chance.random() < 0.8 else pool) for _ in range(chance.choice((0, 1, 2, 2, 3, 3, 4)))]
+            shape = [
+                chance.choice(few if chance.random() < 0.8 else pool)
+                for _ in range(chance.choice((0, 1, 2, 2, 3, 3, 4)))
+            ]
             if _count(maker, shape) <= 3000:
                 break
         layout = chance.choice(LAYOUTS) if maker.kind == "torch" else "contiguous"

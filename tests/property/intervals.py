@@ -1,7 +1,8 @@
 """Intervals of tensors: what an element may be under the licences of docs/semantics.md.
 
 An `Interval` holds for each element the least and the largest value that a correct program may give, and whether it may
-be NaN. `low` and `high` are both NaN where it must be. Floats of every dtype are bounded in f64; integers are i64, bools
+be NaN. `low` and `high` are both NaN where it must be. Floats of every dtype are bounded in f64; integers are i64,
+bools
 bool. The order of numbers is total: -0.0 lies below 0.0, so equal bits of both ends mean one bit pattern, and
 [-0.0, 0.0] a zero of either sign.
 """
@@ -191,13 +192,20 @@ def settle(
     """
     wide = compute_dtype(dtype)
     spread = not isinstance(error, float) or error > 0 or ulps > 0
-    margin_low, margin_high = torch.as_tensor(error, dtype=torch.float64), torch.as_tensor(error, dtype=torch.float64)
+    margin_low, margin_high = (
+        torch.as_tensor(error, dtype=torch.float64),
+        torch.as_tensor(error, dtype=torch.float64),
+    )
     if ulps:
         margin_low = margin_low + 2 * ulps * UNITS[wide] * low.abs() + ulps * LEAST[wide]
         margin_high = margin_high + 2 * ulps * UNITS[wide] * high.abs() + ulps * LEAST[wide]
         # what is zero for certain stays zero: log(1), sin(0)
-        margin_low = torch.where((low == 0) & (high == 0), torch.as_tensor(error, dtype=torch.float64), margin_low)
-        margin_high = torch.where((low == 0) & (high == 0), torch.as_tensor(error, dtype=torch.float64), margin_high)
+        margin_low = torch.where(
+            (low == 0) & (high == 0), torch.as_tensor(error, dtype=torch.float64), margin_low
+        )
+        margin_high = torch.where(
+            (low == 0) & (high == 0), torch.as_tensor(error, dtype=torch.float64), margin_high
+        )
     if not spread:
         loose = ~same(low, high) & (dtype != torch.float64)
         margin_low = torch.where(loose, 2.0**-50 * low.abs(), margin_low)
@@ -262,7 +270,9 @@ def multiply(a: Interval, b: Interval) -> Interval:
         margin = torch.where(loose, 1.0, 0.0) * 2.0**-53
         low, high = _aside(low, -low.abs() * margin), _aside(high, high.abs() * margin)
         # a product that overflows is finite before it is rounded
-        finite = torch.isfinite(a.low) & torch.isfinite(a.high) & torch.isfinite(b.low) & torch.isfinite(b.high)
+        finite = (
+            torch.isfinite(a.low) & torch.isfinite(a.high) & torch.isfinite(b.low) & torch.isfinite(b.high)
+        )
         largest = torch.finfo(torch.float64).max
         low = torch.where(finite & (low == INF), largest, low)
         high = torch.where(finite & (high == -INF), -largest, high)
@@ -318,11 +328,18 @@ def monotone(
     low, high = (last, first) if falling else (first, last)
     low = torch.where(some, floor, low)
     high = torch.where(some, ceiling, high)
-    return settle(low, high, a.may | some | must, a.dtype, ulps=ulps, floor=floor, ceiling=ceiling, error=error)
+    return settle(
+        low, high, a.may | some | must, a.dtype, ulps=ulps, floor=floor, ceiling=ceiling, error=error
+    )
 
 
 def lipschitz(
-    a: Interval, function: Callable[[Tensor], Tensor], slope: float, *, ulps: float = 4.0, error: Tensor | float = 0.0
+    a: Interval,
+    function: Callable[[Tensor], Tensor],
+    slope: float,
+    *,
+    ulps: float = 4.0,
+    error: Tensor | float = 0.0,
 ) -> Interval:
     """A smooth function whose slope nowhere exceeds `slope`, bounded through its value at the middle."""
     middle = torch.where(a.low == a.high, a.low, a.low / 2 + a.high / 2)
@@ -331,7 +348,10 @@ def lipschitz(
     zeros = (a.low == 0) & (a.high == 0) & ~same(a.low, a.high)
     first, last = hull([value, torch.where(zeros, function(-middle), value)])
     infinite = ~same(a.low, a.high) & (torch.isinf(a.low) | torch.isinf(a.high))
-    low, high = torch.where(infinite, -INF, _aside(first, -radius)), torch.where(infinite, INF, _aside(last, radius))
+    low, high = (
+        torch.where(infinite, -INF, _aside(first, -radius)),
+        torch.where(infinite, INF, _aside(last, radius)),
+    )
     return settle(low, high, a.may | torch.isnan(value) | infinite, a.dtype, ulps=ulps, error=error)
 
 
@@ -380,7 +400,9 @@ def total(a: Interval, axes: Sequence[int], keepdim: bool = False) -> Interval:
     low, high = torch.where(must, math.nan, low), torch.where(must, math.nan, high)
     granule = _granule(a, axes, keepdim)
     fits = (magnitude <= granule * UNITS[wide] ** -1) & _all(a.is_point, axes, keepdim)
-    error = torch.where(fits, 0.0, (max(count - 1, 0) + 1) * UNITS[wide] * magnitude + 2.0**-52 * count * magnitude)
+    error = torch.where(
+        fits, 0.0, (max(count - 1, 0) + 1) * UNITS[wide] * magnitude + 2.0**-52 * count * magnitude
+    )
     if count <= 1:
         error = torch.zeros_like(error)
     overflow = (magnitude * (1 + count * UNITS[wide]) > torch.finfo(wide).max) & ~must
@@ -394,7 +416,9 @@ def _granule(a: Interval, axes: Sequence[int], keepdim: bool) -> Tensor:
     exponent = ((pattern >> 52) & 0x7FF) - 1075
     mantissa = (pattern & 0xFFFFFFFFFFFFF) | (1 << 52)
     trailing = (mantissa & -mantissa).double()
-    unit = torch.where(torch.isfinite(a.low) & (a.low != 0), torch.ldexp(trailing, exponent.clamp(-1000)), INF)
+    unit = torch.where(
+        torch.isfinite(a.low) & (a.low != 0), torch.ldexp(trailing, exponent.clamp(-1000)), INF
+    )
     return _fold(torch.amin, unit, axes, keepdim, INF)
 
 
@@ -402,7 +426,11 @@ def _fold(
     function: Callable[..., Tensor], values: Tensor, axes: Sequence[int], keepdim: bool, empty: float
 ) -> Tensor:
     if any(values.shape[axis] == 0 for axis in axes):
-        shape = [1 if axis in axes else size for axis, size in enumerate(values.shape) if keepdim or axis not in axes]
+        shape = [
+            1 if axis in axes else size
+            for axis, size in enumerate(values.shape)
+            if keepdim or axis not in axes
+        ]
         return torch.full(shape, empty, dtype=values.dtype)
     return function(values, tuple(axes), keepdim) if axes else values
 
@@ -456,7 +484,10 @@ def product(a: Interval, axes: Sequence[int], keepdim: bool = False) -> Interval
             lossless &= same(round_to(low, wide), low) & is_small(factor) & same(low, high)
         lossless &= is_small(flat.each(lambda t: t[..., 0]))
         margin = torch.where(lossless, 0.0, 1.0) * (count * UNITS[wide] * 1.0001)
-        low, high = _aside(running.low, -running.low.abs() * margin), _aside(running.high, running.high.abs() * margin)
+        low, high = (
+            _aside(running.low, -running.low.abs() * margin),
+            _aside(running.high, running.high.abs() * margin),
+        )
         result = settle(low, high, running.may, a.dtype)
         info = torch.finfo(wide)
         wild = (largest > info.max / 4) | (smallest < info.tiny * 4)
@@ -494,7 +525,8 @@ def convert(a: Interval, dtype: torch.dtype) -> Interval:
         if a.is_float:
             return Interval(round_to(a.low, dtype), round_to(a.high, dtype), a.may, dtype)
         low, high = (
-            x.to(torch.float32).to(dtype).double() if dtype in WIDE else x.to(dtype).double() for x in (a.low, a.high)
+            x.to(torch.float32).to(dtype).double() if dtype in WIDE else x.to(dtype).double()
+            for x in (a.low, a.high)
         )
         return Interval(low, high, a.may, dtype)
     value = exact(a.centre().to(dtype))

@@ -28,7 +28,24 @@ RUN_TIME = ("out of bounds", "out of range", "ZeroDivisionError", "index out", "
 """What PyTorch's messages say of errors that depend on data."""
 
 
-ROUNDED_INSIDE = ("pow", "softmax", "sum", "mean", "log", "var", "std", "layer", "rms", "group", "attention", "prod", "cum", "scatter", "index_put", "conv")
+ROUNDED_INSIDE = (
+    "pow",
+    "softmax",
+    "sum",
+    "mean",
+    "log",
+    "var",
+    "std",
+    "layer",
+    "rms",
+    "group",
+    "attention",
+    "prod",
+    "cum",
+    "scatter",
+    "index_put",
+    "conv",
+)
 """Operations in which eager rounds parts to f16 or bf16, and Luminal does not."""
 
 
@@ -48,7 +65,19 @@ CANCELLING = ("layer", "rms", "group")
 """Operations that eager spells as x * a + b, where Luminal subtracts first."""
 INEXACT_IN_EAGER = ("sqrt", "rsqrt", "std", "pow_number", *UNARY)
 """Operations of which eager's last bit is not always right, or which take subnormals for 0."""
-ODD_IN_EAGER = ("gelu", "std", "fmod", "remainder", "remainder_number", "remainder_reverse", "prod", "prod_all", "cumprod", "attention", "attention_mask")
+ODD_IN_EAGER = (
+    "gelu",
+    "std",
+    "fmod",
+    "remainder",
+    "remainder_number",
+    "remainder_reverse",
+    "prod",
+    "prod_all",
+    "cumprod",
+    "attention",
+    "attention_mask",
+)
 """Operations in which eager's vector code is wrong for some numbers: gelu from 1e38 on, fmod of huge quotients; std of
 numbers whose squares overflow is finite in eager, partial products overflow in an order of its own, and its attention
 takes a NaN for a masked score at some sizes."""
@@ -60,7 +89,8 @@ def difference(result: torch.Tensor, bound: Interval, inside: torch.Tensor) -> s
     low, high = bound.low[first].item(), bound.high[first].item()
     count = int((~inside).sum())
     found = result[first].item()
-    return f"{found} at {first}, expected {low} to {high}{' or NaN' * bool(bound.may[first])}; {count} of {inside.numel()} wrong"
+    expected = f"{low} to {high}{' or NaN' * bool(bound.may[first])}"
+    return f"{found} at {first}, expected {expected}; {count} of {inside.numel()} wrong"
 
 
 class Mismatch(AssertionError):
@@ -197,7 +227,9 @@ class Maker:
         self.tensors.append(tensor)
         return value
 
-    def add(self, operation: str, *operands: Value, results: int = 1, **attributes: Any) -> tuple[Value, ...] | None:
+    def add(
+        self, operation: str, *operands: Value, results: int = 1, **attributes: Any
+    ) -> tuple[Value, ...] | None:
         """A step, if PyTorch takes it and the kind of program does; Mismatch where the Graph API and PyTorch differ."""
         if self.raises:
             return None
@@ -207,7 +239,9 @@ class Maker:
         eager, bounds, problem = self._eager(step, operands, tried)
         if problem is not None and not any(text in problem for text in RUN_TIME):
             return None
-        if problem is None and not all(self._is_wanted(result, bound) for result, bound in zip(eager, bounds)):
+        if problem is None and not all(
+            self._is_wanted(result, bound) for result, bound in zip(eager, bounds)
+        ):
             return None
         try:
             made = values_of(self.program, step, [self.tensors[v.number] for v in operands], self.graph_names)
@@ -247,9 +281,7 @@ class Maker:
             return bool((bound.is_point | zero).all())
         return True
 
-    def _check(
-        self, tensor: Any, result: torch.Tensor, bound: Interval, tried: Program, loose: bool
-    ) -> bool:
+    def _check(self, tensor: Any, result: torch.Tensor, bound: Interval, tried: Program, loose: bool) -> bool:
         """Mismatch unless shape, dtype and interval fit eager's result; True where eager is less exact than Luminal."""
         sizes = {name: self.sizes[name] for name in self.graph.symbols}
         shape = tuple(size.evaluate(sizes) for size in tensor.shape)
@@ -258,7 +290,9 @@ class Maker:
         if shape != tuple(result.shape):
             raise Mismatch("shape", f"{tensor.shape} is {tuple(result.shape)} in PyTorch", tried)
         if bound.shape != result.shape or bound.dtype != result.dtype:
-            raise Mismatch("rule", f"{bound.shape} {bound.dtype}, {tuple(result.shape)} {result.dtype}", tried)
+            raise Mismatch(
+                "rule", f"{bound.shape} {bound.dtype}, {tuple(result.shape)} {result.dtype}", tried
+            )
         inside = bound.contains(result)
         if loose or bool(inside.all()):
             return False
@@ -318,5 +352,3 @@ class Maker:
     def one(self, operation: str, *operands: Value, **attributes: Any) -> Value | None:
         made = self.add(operation, *operands, **attributes)
         return made[0] if made else None
-
-

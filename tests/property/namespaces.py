@@ -75,7 +75,15 @@ def graph_names(graph: Graph) -> Mapping[str, Any]:
         return graph.emit("attention", (q, k, v, mask), {"causal": is_causal})[0]
 
     def convolution(
-        x: Any, w: Any, b: Any, stride: Any, padding: Any, dilation: Any, transposed: Any, extra: Any, groups: Any
+        x: Any,
+        w: Any,
+        b: Any,
+        stride: Any,
+        padding: Any,
+        dilation: Any,
+        transposed: Any,
+        extra: Any,
+        groups: Any,
     ) -> Any:
         values = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
         shape = {"transposed": transposed, "output_padding": tuple(extra)}

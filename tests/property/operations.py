@@ -51,9 +51,7 @@ UNARY: dict[str, Rule] = {
     "cosh": lambda c, xs: iv.monotone(iv.absolute(rules.floating(c, xs[0])), torch.cosh, floor=1.0),
     "sqrt": rules.root,
     "rsqrt": rules.inverse_root,
-    "reciprocal": lambda c, xs: iv.divide(
-        iv.exact(torch.ones((), dtype=c.dtype)), rules.floating(c, xs[0])
-    ),
+    "reciprocal": lambda c, xs: iv.divide(iv.exact(torch.ones((), dtype=c.dtype)), rules.floating(c, xs[0])),
 }
 """Functions of real numbers; integers become f32."""
 
@@ -80,7 +78,9 @@ _add("isnan", "{0}.isnan()", rules.tests("nan"))
 _add("isinf", "{0}.isinf()", rules.tests("inf"))
 _add("isfinite", "{0}.isfinite()", rules.tests("finite"))
 _add("logical_not", "{0}.logical_not()", lambda c, xs: iv.invert(iv.convert(xs[0], torch.bool)))
-_add("bitwise_not", "~{0}", lambda c, xs: iv.invert(xs[0]) if c.dtype == torch.bool else rules.pointwise(c, xs))
+_add(
+    "bitwise_not", "~{0}", lambda c, xs: iv.invert(xs[0]) if c.dtype == torch.bool else rules.pointwise(c, xs)
+)
 _add("cast", "{0}.to({dtype})", rules.cast)
 _add("bits", "bits({0}, {dtype})", rules.bits)
 
@@ -194,9 +194,7 @@ _add("softmax", "{0}.softmax({dim})", rules.softmax)
 _add("log_softmax", "{0}.log_softmax({dim})", rules.log_softmax)
 for _weight in (False, True):
     for _bias in (False, True):
-        _given = ", ".join(
-            ("{1}" if _weight else "None", ("{2}" if _weight else "{1}") if _bias else "None")
-        )
+        _given = ", ".join(("{1}" if _weight else "None", ("{2}" if _weight else "{1}") if _bias else "None"))
         _add(
             f"layer_norm{'_weight' * _weight}{'_bias' * _bias}",
             f"layer_norm({{0}}, {{shape}}, {_given}, {{eps}})",
@@ -223,7 +221,9 @@ _add("scatter_number", "{0}.scatter({dim}, {1}, {value})", rules.scattered("set"
 _add("scatter_add", "{0}.scatter_add({dim}, {1}, {2})", rules.scattered("add"))
 for _reduce, _combine in (("sum", "add"), ("prod", "mul"), ("amax", "max"), ("amin", "min")):
     _add(
-        f"scatter_reduce_{_reduce}", f"{{0}}.scatter_reduce({{dim}}, {{1}}, {{2}}, {_reduce!r})", rules.scattered(_combine)
+        f"scatter_reduce_{_reduce}",
+        f"{{0}}.scatter_reduce({{dim}}, {{1}}, {{2}}, {_reduce!r})",
+        rules.scattered(_combine),
     )
 _add("index_put", "index_put({0}, [{2}], {1}, {accumulate})", rules.index_put)
 _add("index_put_both", "index_put({0}, [{2}, {3}], {1}, {accumulate})", rules.index_put)

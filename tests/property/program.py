@@ -114,7 +114,9 @@ class Program:
         return scope["program"]
 
     def shape_of(self, number: int, sizes: Mapping[str, int]) -> tuple[int, ...]:
-        return tuple(int(eval(size, {"min": min, "max": max}, dict(sizes))) for size in self.inputs[number].shape)
+        return tuple(
+            int(eval(size, {"min": min, "max": max}, dict(sizes))) for size in self.inputs[number].shape
+        )
 
     def __str__(self) -> str:
         """What a report shows: ranges, inputs, the source."""
@@ -130,7 +132,9 @@ def _text(key: str, value: object) -> str:
     return f"({value})" if key == "other" and isinstance(value, Size) else repr(value)
 
 
-def values_of(program: Program, step: Step, operands: Sequence[Any], names: Mapping[str, Any]) -> tuple[Any, ...]:
+def values_of(
+    program: Program, step: Step, operands: Sequence[Any], names: Mapping[str, Any]
+) -> tuple[Any, ...]:
     """The results of one step on operands that live in the world of `names`."""
     alone = replace(
         program,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-
 from luminal.dim import Dim, product
 from tests.property.maker import Maker, Value
 from tests.property.namespaces import FLOATS, INTEGERS
@@ -18,7 +17,8 @@ ODD_NUMBERS = (0.1, math.inf, -math.inf, math.nan, 1e-40, 1e30, 1e-8)
 WHOLE_NUMBERS = (0, 1, 2, 3, -1, -2, 5, 7)
 EXPONENTS = (2, 3, 0.5, -0.5, -1, -2, 1, 0, 2.5, -1.5, 4, 0.25)
 SHAPE_SIZES = (
-    "0", "1", "1", "2", "2", "3", "3", "4", "4", "5", "6", "7", "8", "8", "12", "16", "17", "24", "33", "40", "64", "130",
+    "0", "1", "1", "2", "2", "3", "3", "4", "4", "5", "6", "7", "8", "8", "12", "16", "17", "24", "33", "40", "64",
+    "130",
 )  # fmt: skip
 
 
@@ -69,7 +69,11 @@ def activation(m: Maker) -> object:
 def binary(m: Maker) -> object:
     x = m.pick()
     assert x is not None
-    y = m.broadcastable(x) if m.chose(0.8) else m.broadcastable(x, accepts=lambda other: other.dtype == x.dtype)
+    y = (
+        m.broadcastable(x)
+        if m.chose(0.8)
+        else m.broadcastable(x, accepts=lambda other: other.dtype == x.dtype)
+    )
     if y is None:
         return None
     whole = ("bitwise_and", "bitwise_or", "bitwise_xor", "shift_left", "shift_right")
@@ -78,7 +82,11 @@ def binary(m: Maker) -> object:
     if not x.is_float and not y.is_float:
         names += whole
     name = m.chance.choice(names)
-    if name in ("div", "remainder", "floor_divide", "trunc_divide", "fmod") and not y.is_float and m.chose(0.9):
+    if (
+        name in ("div", "remainder", "floor_divide", "trunc_divide", "fmod")
+        and not y.is_float
+        and m.chose(0.9)
+    ):
         y = m.one("add_number", y, other=11) or y  # seldom an integer divided by zero
     if name.endswith("alpha"):
         return m.one(name, x, y, alpha=m.chance.choice((2, -1, 0.5) if x.is_float or y.is_float else (2, -1)))
@@ -94,7 +102,17 @@ def with_number(m: Maker) -> object:
         return None  # refused while the graph is built, even where there is no element
     if m.chose(0.1):
         number = 0.5 if not x.is_float else 2
-    reverse = ("add", "sub", "mul", "div", "floor_divide", "remainder", "bitwise_and", "bitwise_or", "bitwise_xor")
+    reverse = (
+        "add",
+        "sub",
+        "mul",
+        "div",
+        "floor_divide",
+        "remainder",
+        "bitwise_and",
+        "bitwise_or",
+        "bitwise_xor",
+    )
     if name in reverse and m.chose(0.3):
         return m.one(f"{name}_reverse", x, other=number, reverse=True)
     return m.one(f"{name}_number", x, other=number)
@@ -257,7 +275,19 @@ def index(m: Maker) -> object:
         if kind == 0:
             parts.append(str(m.chance.choice((0, -1, 0, 1, -2))))
         elif kind in (1, 2, 3):
-            bounds = ("", "", "1", "2", "-1", "-3", "0", "5", "40", *(str(s) for s in m.positive), *halves(one))
+            bounds = (
+                "",
+                "",
+                "1",
+                "2",
+                "-1",
+                "-3",
+                "0",
+                "5",
+                "40",
+                *(str(s) for s in m.positive),
+                *halves(one),
+            )
             start, stop = m.chance.choice(bounds), m.chance.choice(bounds)
             parts.append(f"{start}:{stop}" + m.chance.choice(("", "", ":2", ":3", ":5")))
         else:
@@ -282,7 +312,9 @@ def flip(m: Maker) -> object:
 def unfold(m: Maker) -> object:
     x = m.pick(lambda value: value.rank <= 4)
     assert x is not None
-    return m.one("unfold", x, dim=m.axis(x), size=m.chance.choice((1, 2, 2, 3, 4)), step=m.chance.choice((1, 1, 2, 3)))
+    return m.one(
+        "unfold", x, dim=m.axis(x), size=m.chance.choice((1, 2, 2, 3, 4)), step=m.chance.choice((1, 1, 2, 3))
+    )
 
 
 def pad(m: Maker) -> object:
@@ -295,7 +327,9 @@ def pad(m: Maker) -> object:
     amounts = sizes(given)  # type: ignore[arg-type]
     if m.chose(0.25):
         mode = m.chance.choice(("reflect", "replicate", "circular"))
-        pairs = [tuple(n if isinstance(n, int) else 0 for n in given[i : i + 2]) for i in range(0, len(given), 2)]
+        pairs = [
+            tuple(n if isinstance(n, int) else 0 for n in given[i : i + 2]) for i in range(0, len(given), 2)
+        ]
         left = [n + min(a, 0) + min(b, 0) for n, (a, b) in zip(reversed(x.eager.shape), pairs)]
         if mode == "circular" and any(min(p) < 0 and max(p) > n for n, p in zip(left, pairs)):
             return None  # PyTorch overwrites what it copies from
@@ -335,7 +369,9 @@ def two_views(m: Maker) -> object:
     x = m.pick(lambda value: value.rank >= 1)
     if x is None:
         return None
-    combine = m.chance.choice(("add", "sub", "mul", "maximum", "eq") if m.kind != "views" else ("eq", "where"))
+    combine = m.chance.choice(
+        ("add", "sub", "mul", "maximum", "eq") if m.kind != "views" else ("eq", "where")
+    )
     if x.rank >= 2 and bool(x.shape[-1] == x.shape[-2]) and m.chose(0.5):
         y = m.one("mT", x)
     elif x.rank >= 2 and x.dtype != "bool_" and m.chose(0.3) and m.kind != "views":
@@ -362,7 +398,9 @@ def reduce(m: Maker) -> object:
     x = m.pick()
     assert x is not None
     keep = m.chose(0.4)
-    name = m.chance.choice(("sum", "sum", "amax", "amin", "any", "all", "prod", "argmax", "max", "mean", "sum_as"))
+    name = m.chance.choice(
+        ("sum", "sum", "amax", "amin", "any", "all", "prod", "argmax", "max", "mean", "sum_as")
+    )
     if name in ("argmax", "max"):
         name = name.replace("max", m.chance.choice(("max", "min")))
         dim = m.axis(x)
@@ -396,7 +434,9 @@ def statistics(m: Maker) -> object:
     name = m.chance.choice(("var", "std", "logsumexp", "logsumexp"))
     if name == "logsumexp":
         return m.one(name, x, dim=m.axes(x) or (0,), keepdim=m.chose(0.5))
-    return m.one(name, x, dim=m.axes(x) or (0,), correction=m.chance.choice((0, 1, 1, 2)), keepdim=m.chose(0.5))
+    return m.one(
+        name, x, dim=m.axes(x) or (0,), correction=m.chance.choice((0, 1, 1, 2)), keepdim=m.chose(0.5)
+    )
 
 
 def softmax(m: Maker) -> object:
@@ -438,7 +478,11 @@ def sort(m: Maker) -> object:
     axis = m.axis(x)
     if name == "topk":
         extent = x.shape[axis] if x.rank else None
-        k = m.chance.choice((0, 1, 2, 3) if x.rank else (1,)) if extent is None or m.chose(0.7) else extent // 2
+        k = (
+            m.chance.choice((0, 1, 2, 3) if x.rank else (1,))
+            if extent is None or m.chose(0.7)
+            else extent // 2
+        )
         return m.add(name, x, k=size(k), dim=axis, largest=m.chose(0.5), results=2)
     return m.add(name, x, dim=axis, descending=m.chose(0.5), results=2 if name == "sort" else 1)
 
@@ -468,9 +512,18 @@ def attention(m: Maker) -> object:
     q = m.floats(rank=3)
     if q is None:
         return None
-    key = m.pick(lambda v: v.rank == q.rank and v.dtype == q.dtype and v.shape[:-2] == q.shape[:-2] and v.shape[-1] == q.shape[-1])
+    key = m.pick(
+        lambda v: (
+            v.rank == q.rank
+            and v.dtype == q.dtype
+            and v.shape[:-2] == q.shape[:-2]
+            and v.shape[-1] == q.shape[-1]
+        )
+    )
     key = key or q
-    value = m.pick(lambda v: v.rank == q.rank and v.dtype == q.dtype and v.shape[:-1] == key.shape[:-1]) or key
+    value = (
+        m.pick(lambda v: v.rank == q.rank and v.dtype == q.dtype and v.shape[:-1] == key.shape[:-1]) or key
+    )
     scores = (q.shape[-2], key.shape[-2])
     mask = m.pick(lambda v: v.shape[-2:] == scores and v.rank == 2 and v.dtype in ("bool_", q.dtype))
     if mask is not None and m.chose(0.5):
@@ -486,7 +539,9 @@ def convolution(m: Maker) -> object:
 
     def fits(other: Value) -> bool:
         small = all(one.constant is not None and 1 <= one.constant <= 4 for one in other.shape[2:])
-        return other.rank == x.rank and other.dtype == x.dtype and small and bool(other.shape[1] == x.shape[1])
+        return (
+            other.rank == x.rank and other.dtype == x.dtype and small and bool(other.shape[1] == x.shape[1])
+        )
 
     weight = m.pick(fits)
     if weight is None and all((one.constant or 0) >= 2 for one in x.shape[2:]):
@@ -510,7 +565,9 @@ def convolution(m: Maker) -> object:
 # ---- reading and writing at positions ----------------------------------------------------------------------------
 
 
-def positions(m: Maker, extent: Dim, accepts: Callable[[Value], bool], negative: bool = False) -> Value | None:
+def positions(
+    m: Maker, extent: Dim, accepts: Callable[[Value], bool], negative: bool = False
+) -> Value | None:
     """Indices of an axis; seldom some that may be out of range."""
     base = m.pick(lambda v: accepts(v) and v.is_known and (not v.is_float or m.kind != "views"))
     if base is None or extent.constant == 0:
@@ -582,7 +639,9 @@ def scatter(m: Maker) -> object:
     found = positions(m, x.shape[axis], covered)
     if found is None:
         return None
-    name = m.chance.choice(("scatter", "scatter", "scatter_add", "scatter_number", "sum", "prod", "amax", "amin"))
+    name = m.chance.choice(
+        ("scatter", "scatter", "scatter_add", "scatter_number", "sum", "prod", "amax", "amin")
+    )
     if name == "scatter_number":
         return m.one(name, x, found, dim=axis, value=number_for(m, x))
     source = m.pick(lambda v: v.shape == found.shape)
@@ -622,7 +681,9 @@ def create(m: Maker) -> object:
         count = like.shape[axis] if like.rank else 3
         return m.one("arange", count=size(count), dtype=Name(m.chance.choice(("i64", "i32", "f32"))))
     value = m.chance.choice((0, 1, 2, -1, 0.5))
-    dtype = Name(m.chance.choice(("f32", "f64", "i64", "bf16") if isinstance(value, int) else ("f32", "bf16")))
+    dtype = Name(
+        m.chance.choice(("f32", "f64", "i64", "bf16") if isinstance(value, int) else ("f32", "bf16"))
+    )
     return m.one("full", shape=sizes(like.shape), value=value, dtype=dtype)
 
 
@@ -647,4 +708,3 @@ PROPOSALS: dict[str, tuple[tuple[int, Proposal], ...]] = {
 }  # fmt: skip
 """What programs of each kind are made of, with weights."""
 PROPOSALS["symbolic"] = PROPOSALS["torch"] = PROPOSALS["float"]
-

@@ -196,7 +196,9 @@ def power(c: Context, xs: Sequence[Interval]) -> Interval:
 def _half_root(c: Context, x: Interval) -> Interval:
     """f16 ** 0.5 is a power, for which (-inf) ** 0.5 is inf and (-0.0) ** 0.5 is 0.0."""
     value = torch.from_numpy(np.float_power(x.low.numpy(), 0.5)).reshape(x.shape)
-    return iv.choose(x.is_point, settle(value, value, torch.isnan(value), x.dtype, ulps=4), unknown(x.shape, x.dtype))
+    return iv.choose(
+        x.is_point, settle(value, value, torch.isnan(value), x.dtype, ulps=4), unknown(x.shape, x.dtype)
+    )
 
 
 def powers(c: Context, xs: Sequence[Interval]) -> Interval:
@@ -639,7 +641,9 @@ def top(c: Context, xs: Sequence[Interval]) -> list[Interval]:
     values = values.each(lambda t: t.narrow(axis, 0, count) if t.ndim else t)
     if x.is_float:
         low = torch.where(values.low == 0, -values.low.abs(), values.low)
-        values = Interval(low, torch.where(values.high == 0, values.high.abs(), values.high), values.may, x.dtype)
+        values = Interval(
+            low, torch.where(values.high == 0, values.high.abs(), values.high), values.may, x.dtype
+        )
     given = c.operands[0]
     data = given.double() if given.is_floating_point() else given.long()
     data = torch.where(torch.isnan(data), torch.inf, data) if given.is_floating_point() else data
@@ -805,7 +809,9 @@ def attention(c: Context, xs: Sequence[Interval]) -> Interval:
     factor = narrow(exact(torch.tensor(scale, dtype=torch.float64)), q.dtype, ulps=1)
     scores = matmul_of(iv.multiply(q, factor), k.each(lambda t: t.transpose(-1, -2)))
     size = scores.low.abs().clamp(max=1e30) * 2.0**-20
-    scores = settle(scores.low, scores.high, scores.may, q.dtype, ulps=4, error=torch.where(size == size, size, 0.0))
+    scores = settle(
+        scores.low, scores.high, scores.may, q.dtype, ulps=4, error=torch.where(size == size, size, 0.0)
+    )
     if len(xs) > 3:
         mask = xs[3]
         if mask.dtype == torch.bool:

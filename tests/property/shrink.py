@@ -61,7 +61,10 @@ def fixed(program: Program) -> Program:
         replace(one, shape=tuple(map(known, one.shape)), data=make_input(program, n, values))
         for n, one in enumerate(program.inputs)
     )
-    steps = tuple(replace(step, attributes=tuple((k, _known(v, values)) for k, v in step.attributes)) for step in program.steps)
+    steps = tuple(
+        replace(step, attributes=tuple((k, _known(v, values)) for k, v in step.attributes))
+        for step in program.steps
+    )
     return replace(program, symbols=(), inputs=inputs, steps=steps, sizes=({},))
 
 
@@ -100,7 +103,8 @@ def without_dead(program: Program) -> Program:
     used = [n for n in range(len(program.inputs)) if n in needed or program.symbols]
     names = {old: new for new, old in enumerate(used)}
     inputs = tuple(
-        replace(program.inputs[n], data=_data(program, n)) if not program.symbols else program.inputs[n] for n in used
+        replace(program.inputs[n], data=_data(program, n)) if not program.symbols else program.inputs[n]
+        for n in used
     )
     steps: list[Step] = []
     number = len(used)
@@ -110,7 +114,9 @@ def without_dead(program: Program) -> Program:
         for n in range(step.results):
             names[firsts[position] + n] = number
             number += 1
-    return replace(program, inputs=inputs, steps=tuple(steps), outputs=tuple(names[n] for n in program.outputs))
+    return replace(
+        program, inputs=inputs, steps=tuple(steps), outputs=tuple(names[n] for n in program.outputs)
+    )
 
 
 def _data(program: Program, number: int) -> torch.Tensor | None:
@@ -131,7 +137,9 @@ def cut_step(program: Program, number: int) -> Program | None:
     except Exception:
         return None
     count = len(program.inputs)
-    made = Input(dtype_name(value.dtype), tuple(str(n) for n in value.shape), "contiguous", value.contiguous())
+    made = Input(
+        dtype_name(value.dtype), tuple(str(n) for n in value.shape), "contiguous", value.contiguous()
+    )
 
     def renamed(old: int) -> int:
         if old < count:

@@ -23,7 +23,10 @@ def case(
     kind: str = "float",
 ) -> tuple[Program, ...]:
     """Steps are (operation, operands, attributes, results); the last step's results are the outputs."""
-    made = [Step(name, operands, tuple(given[0].items()) if given else (), *given[1:]) for name, operands, *given in steps]
+    made = [
+        Step(name, operands, tuple(given[0].items()) if given else (), *given[1:])
+        for name, operands, *given in steps
+    ]
     first = len(inputs) + sum(step.results for step in made[:-1])
     outputs = tuple(range(first, first + made[-1].results))
     sizes = SIZES if symbols else ({},)
@@ -35,7 +38,13 @@ def case(
 def held(*data: Any, dtype: torch.dtype = torch.float32) -> Input:
     """An input of this data."""
     tensor = torch.tensor(data, dtype=dtype)
-    names = {torch.float32: "f32", torch.int64: "i64", torch.bool: "bool_", torch.float16: "f16", torch.int32: "i32"}
+    names = {
+        torch.float32: "f32",
+        torch.int64: "i64",
+        torch.bool: "bool_",
+        torch.float16: "f16",
+        torch.int32: "i32",
+    }
     return Input(names[dtype], tuple(map(str, tensor.shape)), data=tensor)
 
 
@@ -47,7 +56,8 @@ CASES: dict[str, tuple[Program, ...]] = {
         [held(*[[2] * 4] * 6, dtype=torch.int64)], ("remainder", (0, 0)), seeds=tuple(range(8))
     ),
     "a number keeps the sign of its zero": case(
-        [held(True, False, dtype=torch.bool), held(1.0, 2.0, dtype=torch.float16)], ("where_yes", (0, 1), {"yes": -0.0})
+        [held(True, False, dtype=torch.bool), held(1.0, 2.0, dtype=torch.float16)],
+        ("where_yes", (0, 1), {"yes": -0.0}),
     ),
     "a convolution of nothing is nothing": case(
         [Input("f32", ("0", "2", "3")), Input("f32", ("2", "2", "2"))],
@@ -72,16 +82,23 @@ CASES: dict[str, tuple[Program, ...]] = {
         ),
     ),
     "an axis of stride 0 may be empty": case(
-        [Input("f32", ("1", "3"))], ("expand", (0,), {"shape": (Size("4"), Size("0"), Size("3"))}), kind="torch"
+        [Input("f32", ("1", "3"))],
+        ("expand", (0,), {"shape": (Size("4"), Size("0"), Size("3"))}),
+        kind="torch",
     )
     + case(
-        [Input("f32", ("1", "1", "3"))], ("expand", (0,), {"shape": (Size("4"), Size("0"), Size("-1"))}), kind="torch"
+        [Input("f32", ("1", "1", "3"))],
+        ("expand", (0,), {"shape": (Size("4"), Size("0"), Size("-1"))}),
+        kind="torch",
     ),
     "a dim may stand in a slice alone": (
         Program(
             (("s", 0, 9), ("n", 0, 5)),
             (Input("f32", ("s",)),),
-            (Step("index", (0,), (("index", Name("n:")),)), Step("mul_number", (1,), (("other", Size("n")),))),
+            (
+                Step("index", (0,), (("index", Name("n:")),)),
+                Step("mul_number", (1,), (("other", Size("n")),)),
+            ),
             (2,),
             ({"s": 7, "n": 2}, {"s": 2, "n": 3}, {"s": 0, "n": 0}),
         ),
@@ -123,5 +140,3 @@ CASES: dict[str, tuple[Program, ...]] = {
 def test_case(name: str) -> None:
     for program in CASES[name]:
         check_program(program)
-
-

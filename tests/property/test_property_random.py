@@ -33,7 +33,11 @@ def test_programs_by_seed(kind: str) -> None:
 @pytest.mark.parametrize("kind", ["dyadic", "float", "views"])
 def test_programs_of_hypothesis(kind: str) -> None:
     @settings(
-        max_examples=12, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
+        max_examples=12,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        suppress_health_check=list(HealthCheck),
     )
     @given(st.randoms(use_true_random=False))
     def run(chance: random.Random) -> None:

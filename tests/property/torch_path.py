@@ -46,12 +46,18 @@ def _run(program: Program, compiled: Any, expected: Trace, report: Report, at: s
     compare("torch", program, found, expected, report, at)
     _check_strides(program, inputs, found, at)
     for number, (before, after) in enumerate(zip(kept, inputs, strict=True)):
-        same = torch.equal(before.nan_to_num(), after.nan_to_num()) if before.is_floating_point() else torch.equal(before, after)
+        same = (
+            torch.equal(before.nan_to_num(), after.nan_to_num())
+            if before.is_floating_point()
+            else torch.equal(before, after)
+        )
         if not same:
             raise Mismatch("torch", f"input {number} was changed{at}", program)
 
 
-def _check_strides(program: Program, inputs: list[torch.Tensor], found: Sequence[torch.Tensor], at: str) -> None:
+def _check_strides(
+    program: Program, inputs: list[torch.Tensor], found: Sequence[torch.Tensor], at: str
+) -> None:
     """Strides are eager's, or those that torch.compile itself expects where its meta functions differ from eager."""
     function = program.function(torch_names())
     eager = function(*inputs)
@@ -69,4 +75,3 @@ def _check_strides(program: Program, inputs: list[torch.Tensor], found: Sequence
 def strides_of(x: torch.Tensor) -> list[int]:
     """The strides that matter: of axes of more than one element, in a tensor that has any."""
     return [stride for size, stride in zip(x.shape, x.stride()) if size > 1] if x.numel() else []
-

@@ -117,7 +117,7 @@ def test_gradients_of_convolutions(dims: int, transposed: bool) -> None:
     )
 
 
-@pytest.mark.parametrize("mode", ["nearest", "nearest-exact", "bilinear", "area"])
+@pytest.mark.parametrize("mode", ["nearest", "nearest-exact", "bilinear", "bicubic", "area"])
 @pytest.mark.parametrize("scale", [1.1, 2.0, 1.7])
 def test_gradients_of_resizing(mode: str, scale: float) -> None:
     _gradients(lambda x: F.interpolate(x, scale_factor=scale, mode=mode), torch.randn(2, 3, 5, 17))
