@@ -75,6 +75,25 @@ def test_sums_of_sizes() -> None:
     check(lambda x, y: torch.cat([x, y]).view(-1) + 1, torch.randn(3, 4), torch.randn(5, 4), dynamic=True)
 
 
+def test_what_decides_the_program_is_guarded() -> None:
+    def padded(x: torch.Tensor, n: int) -> torch.Tensor:
+        return torch.nn.functional.pad(x, (n, 2 * n))
+
+    def windows(x: torch.Tensor, n: int) -> torch.Tensor:
+        return x.unfold(1, n, 2).sum(2)
+
+    cases = ((padded, (2, 3, -2, -3, 4), [1, 1, 2, 2, 2]), (windows, (3, 4, 3), [1, 2, 2]))
+    for function, numbers, compilations in cases:
+        run = compiled(function, dynamic=True)
+        seen: list[int] = []
+        with Imports() as imports:
+            for number in numbers:
+                x = torch.randn(5, 12)
+                assert_same(run(x, number), function(x, number))
+                seen.append(len(imports.graphs))
+        assert seen == compilations
+
+
 # ---- the translation itself ------------------------------------------------------------------------------------
 
 
