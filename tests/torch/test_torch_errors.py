@@ -114,3 +114,26 @@ def test_source_lines() -> None:
     assert _source_of_trace(trace) == "/home/me/model.py:12 in forward"
     assert _source_of_trace(f'  File "{inside}", line 134, in forward\n') == f"{inside}:134 in forward"
     assert _source_of_trace("") is None
+
+
+def test_the_backend_by_name_and_as_an_object() -> None:
+    import luminal
+
+    x = torch.randn(3)
+    assert "luminal" in torch._dynamo.list_backends()
+    for backend in ("luminal", luminal.luminal_cpu):
+        torch._dynamo.reset()
+        before = luminal.stats()["compilations"]
+        assert torch.equal(torch.compile(lambda x: x * 2 + 1, backend=backend)(x), x * 2 + 1)
+        assert luminal.stats()["compilations"] == before + 1
+    assert not luminal.fallbacks()
+
+
+def test_what_is_copied_and_how_long_importing_took_is_in_the_statistics() -> None:
+    import luminal
+
+    before = luminal.stats()
+    compiled(lambda x: x + 1)(torch.randn(4, 6)[:, ::2])
+    after = luminal.stats()
+    assert after["copied_bytes"] - before["copied_bytes"] == 4 * 3 * 4
+    assert after["compile_seconds"]["import"] > before["compile_seconds"].get("import", 0.0)
