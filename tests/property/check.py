@@ -31,6 +31,10 @@ class Trace:
     bounds: list[Interval] = field(default_factory=list[Interval])
     error: str | None = None
     work: int = 0
+    updated: dict[int, tuple[torch.Tensor, Interval]] = field(
+        default_factory=dict[int, tuple[torch.Tensor, Interval]]
+    )
+    """By input: what it holds at the end."""
 
 
 @dataclass
@@ -63,6 +67,9 @@ def trace(program: Program, sizes: Mapping[str, int]) -> Trace:
             found.work += sum(x.numel() for x in results) * max(x.shape[-1] for x in given[0])
     found.outputs = [values[n] for n in program.outputs]
     found.bounds = [bounds[n] for n in program.outputs]
+    for target, number in program.updates:
+        dtype = inputs[target].dtype
+        found.updated[target] = (values[number].to(dtype), iv.convert(bounds[number], dtype))
     return found
 
 
@@ -162,15 +169,26 @@ def compare(
         zip(found, expected.outputs, expected.bounds, strict=True)
     ):
         name = f"output {number} (v{program.outputs[number]}){at}"
-        if result.shape != eager.shape or result.dtype != eager.dtype:
-            message = (
-                f"{name} is {result.dtype}{list(result.shape)}, in eager {eager.dtype}{list(eager.shape)}"
-            )
-            raise Mismatch(level, message, program)
-        inside = bound.contains(result)
-        if not bool(inside.all()):
-            raise Mismatch(level, f"{name} is {difference(result, bound, inside)}", program)
-        report.elements += result.numel()
-        report.points += int(bound.is_point.sum())
-        vague = iv.unknown(bound.shape, bound.dtype)
-        report.informative += int((~(iv.same(bound.low, vague.low) & iv.same(bound.high, vague.high))).sum())
+        compare_one(level, program, name, result, eager, bound, report)
+
+
+def compare_one(
+    level: str,
+    program: Program,
+    name: str,
+    result: torch.Tensor,
+    eager: torch.Tensor,
+    bound: Interval,
+    report: Report,
+) -> None:
+    """The same for one tensor."""
+    if result.shape != eager.shape or result.dtype != eager.dtype:
+        message = f"{name} is {result.dtype}{list(result.shape)}, in eager {eager.dtype}{list(eager.shape)}"
+        raise Mismatch(level, message, program)
+    inside = bound.contains(result)
+    if not bool(inside.all()):
+        raise Mismatch(level, f"{name} is {difference(result, bound, inside)}", program)
+    report.elements += result.numel()
+    report.points += int(bound.is_point.sum())
+    vague = iv.unknown(bound.shape, bound.dtype)
+    report.informative += int((~(iv.same(bound.low, vague.low) & iv.same(bound.high, vague.high))).sum())

@@ -5,8 +5,11 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
+import torch
+
+from tests.property.data import make_input
 from tests.property.maker import Maker, Mismatch
-from tests.property.namespaces import FLOATS, INTEGERS
+from tests.property.namespaces import FLOATS, INTEGERS, torch_names
 from tests.property.program import Program
 from tests.property.proposals import PROPOSALS, SHAPE_SIZES
 
@@ -45,7 +48,24 @@ def finish(maker: Maker) -> Program:
     others = [number for number in range(len(maker.values)) if number not in ends]
     outputs = ends[-3:] + chance.sample(others, min(len(others), chance.choice((0, 0, 1, 2))))
     chance.shuffle(outputs)
-    return replace(maker.program, outputs=tuple(outputs), sizes=tuple(_sizes(maker)))
+    program = replace(maker.program, outputs=tuple(outputs), sizes=tuple(_sizes(maker)))
+    return _with_updates(maker, program) if maker.kind == "torch" and chance.random() < 0.5 else program
+
+
+def _with_updates(maker: Maker, program: Program) -> Program:
+    """With values copied into inputs at the end, where no output is a view that would show it."""
+    chance = maker.chance
+    updates: list[tuple[int, int]] = []
+    for target, one in enumerate(program.inputs):
+        value = maker.values[target]
+        fits = [v.number for v in maker.values[len(program.inputs) :] if v.shape == value.shape]
+        if fits and one.layout != "expanded" and chance.random() < 0.7:
+            updates.append((target, chance.choice(fits)))
+    changed = replace(program, updates=tuple(updates))
+    data = [make_input(program, n, maker.sizes) for n in range(len(program.inputs))]
+    held, updated = (one.function(torch_names())(*(x.clone() for x in data)) for one in (program, changed))
+    kept = all(torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in zip(held, updated))
+    return changed if kept else program
 
 
 def _sizes(maker: Maker) -> list[dict[str, int]]:

@@ -69,6 +69,8 @@ class Program:
     kind: str = "float"
     licences: tuple[str, ...] | None = None
     seed: int = 0
+    updates: tuple[tuple[int, int], ...] = ()
+    """Pairs (input, value): at the end the value is copied into the input, through torch alone."""
 
     @property
     def first_results(self) -> list[int]:
@@ -96,6 +98,7 @@ class Program:
             values = {key: _text(key, value) for key, value in step.attributes}
             text = OPERATIONS[step.operation].text.format(*names, all=", ".join(names), **values)
             lines.append(f"    {targets} = {text}")
+        lines += [f"    v{target}.copy_(v{number})" for target, number in self.updates]
         results = "".join(f"v{number}, " for number in self.outputs)
         lines.append(f"    return ({results.strip()})" if results else "    return ()")
         return "\n".join(lines) + "\n"
@@ -142,6 +145,7 @@ def values_of(
         inputs=tuple(Input("f32", ()) for _ in operands),
         steps=(replace(step, operands=tuple(range(len(operands)))),),
         outputs=tuple(len(operands) + n for n in range(step.results)),
+        updates=(),
     )
     return alone.function(names, shapes=False)(*operands)
 

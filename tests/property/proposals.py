@@ -531,9 +531,13 @@ def attention(m: Maker) -> object:
     return m.one("attention", q, key, value, causal=m.chose(0.5))
 
 
+def positive(value: Dim) -> bool:
+    return (value.bounds()[0] or 0) >= 1
+
+
 def convolution(m: Maker) -> object:
     x = m.floats(rank=3)
-    if x is None or x.rank > 4 or 0 in x.eager.shape[:2]:
+    if x is None or x.rank > 4 or not positive(x.shape[1]):
         return None  # PyTorch gives a shape of its own for no channels
     spatial = x.rank - 2
 
@@ -545,8 +549,10 @@ def convolution(m: Maker) -> object:
 
     weight = m.pick(fits)
     if weight is None and all((one.constant or 0) >= 2 for one in x.shape[2:]):
-        weight = m.one("index", x, index=Name(", ".join((":", ":", *["0:2"] * spatial))))
-    if weight is None:
+        weight = positive(x.shape[0]) and m.one(
+            "index", x, index=Name(", ".join((":", ":", *["0:2"] * spatial)))
+        )
+    if not weight:
         return None
     count = [m.chance.randint(1, 2) for _ in range(spatial)]
     return m.one(

@@ -32,6 +32,8 @@ def _candidates(program: Program) -> Iterator[Program]:
     for size in program.sizes:
         if len(program.sizes) > 1:
             yield replace(program, sizes=(size,))
+    for update in program.updates:
+        yield replace(program, updates=tuple(one for one in program.updates if one != update))
     if len(program.outputs) > 1:
         for output in program.outputs:
             yield without_dead(replace(program, outputs=(output,)))
@@ -40,7 +42,7 @@ def _candidates(program: Program) -> Iterator[Program]:
         first = shorter.first_results[number]
         outputs = tuple(first + n for n in range(program.steps[number].results))
         if number + 1 < len(program.steps):
-            yield without_dead(replace(shorter, outputs=outputs))
+            yield without_dead(replace(shorter, outputs=outputs, updates=()))
     if len(program.sizes) == 1 and not program.symbols:
         for number in range(len(program.steps)):
             cut = cut_step(program, number)
@@ -91,7 +93,7 @@ def _words(text: str) -> list[str]:
 
 def without_dead(program: Program) -> Program:
     """Without the steps that no output needs."""
-    needed = set(program.outputs)
+    needed = {*program.outputs, *(number for pair in program.updates for number in pair)}
     kept: list[int] = []
     firsts = program.first_results
     for number in reversed(range(len(program.steps))):
@@ -114,9 +116,9 @@ def without_dead(program: Program) -> Program:
         for n in range(step.results):
             names[firsts[position] + n] = number
             number += 1
-    return replace(
-        program, inputs=inputs, steps=tuple(steps), outputs=tuple(names[n] for n in program.outputs)
-    )
+    outputs = tuple(names[n] for n in program.outputs)
+    updates = tuple((names[target], names[value]) for target, value in program.updates)
+    return replace(program, inputs=inputs, steps=tuple(steps), outputs=outputs, updates=updates)
 
 
 def _data(program: Program, number: int) -> torch.Tensor | None:
@@ -152,5 +154,7 @@ def cut_step(program: Program, number: int) -> Program | None:
         if position != number
     ]
     outputs = tuple(renamed(n) for n in program.outputs)
+    updates = tuple((target, renamed(n)) for target, n in program.updates)
     held = tuple(replace(one, data=inputs[n]) for n, one in enumerate(program.inputs))
-    return without_dead(replace(program, inputs=(*held, made), steps=tuple(kept), outputs=outputs))
+    shorter = replace(program, inputs=(*held, made), steps=tuple(kept), outputs=outputs, updates=updates)
+    return without_dead(shorter)

@@ -9,7 +9,8 @@ import torch
 import torch._dynamo
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from tests.property.check import Report, Trace, compare, trace
+from tests.property.check import Report, Trace, compare, compare_one, trace
+from tests.property.intervals import exact
 from tests.property.levels import schedules
 from tests.property.maker import Mismatch
 from tests.property.namespaces import torch_names
@@ -30,46 +31,86 @@ def check_torch(program: Program) -> Report:
 
 
 def _run(program: Program, compiled: Any, expected: Trace, report: Report, at: str) -> None:
-    inputs = expected.inputs
-    kept = [x.clone() for x in inputs]
+    inputs = again(expected.inputs)
     try:
         with torch.no_grad():
             found: Sequence[torch.Tensor] = compiled(*inputs)
     except Exception as error:
         if expected.error is not None:
             report.errors += 1
+            _check_inputs(program, inputs, expected, report, at)
             return
         raise Mismatch("torch", f"{type(error).__name__}{at}: {str(error)[:2000]}", program) from error
     if expected.error is not None:
         raise Mismatch("torch", f"no error{at}, where eager has {expected.error}", program)
     report.runs += 1
     compare("torch", program, found, expected, report, at)
-    _check_strides(program, inputs, found, at)
-    for number, (before, after) in enumerate(zip(kept, inputs, strict=True)):
-        same = (
-            torch.equal(before.nan_to_num(), after.nan_to_num())
-            if before.is_floating_point()
-            else torch.equal(before, after)
-        )
-        if not same:
-            raise Mismatch("torch", f"input {number} was changed{at}", program)
+    _check_inputs(program, inputs, expected, report, at)
+    _check_memory(program, inputs, found, expected, at)
 
 
-def _check_strides(
-    program: Program, inputs: list[torch.Tensor], found: Sequence[torch.Tensor], at: str
+def again(inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Copies of the same data in the same layout."""
+    copies: list[torch.Tensor] = []
+    for x in inputs:
+        reach = 1 + sum((size - 1) * step for size, step in zip(x.shape, x.stride())) if x.numel() else 0
+        memory = torch.empty(reach, dtype=x.dtype)
+        copy = memory.as_strided(x.shape, x.stride()) if x.numel() else x.clone()
+        if 0 in x.stride():
+            memory.as_strided(x.shape, x.stride()).copy_(x) if x.numel() == reach else _fill(memory, x)
+        else:
+            copy.copy_(x)
+        copies.append(copy)
+    return copies
+
+
+def _fill(memory: torch.Tensor, x: torch.Tensor) -> None:
+    """The memory of a tensor with axes of stride 0, of which every element along them is the same."""
+    narrow = tuple(slice(0, 1) if step == 0 else slice(None) for step in x.stride())
+    part = x[narrow]
+    memory.as_strided(part.shape, part.stride()).copy_(part)
+
+
+def _check_inputs(
+    program: Program, inputs: Sequence[torch.Tensor], expected: Trace, report: Report, at: str
 ) -> None:
-    """Strides are eager's, or those that torch.compile itself expects where its meta functions differ from eager."""
+    """Inputs hold what they held, or after a run without an error what the program copied into them."""
+    for number, (result, before) in enumerate(zip(inputs, expected.inputs, strict=True)):
+        eager, bound = before, exact(before)
+        if expected.error is None and number in expected.updated:
+            eager, bound = expected.updated[number]
+        compare_one("torch", program, f"input {number} afterwards{at}", result, eager, bound, report)
+
+
+def _check_memory(
+    program: Program, inputs: Sequence[torch.Tensor], found: Sequence[torch.Tensor], expected: Trace, at: str
+) -> None:
+    """Outputs share memory with inputs as eager's do; strides are eager's, or those that torch.compile itself expects
+    where its meta functions differ from eager."""
     function = program.function(torch_names())
-    eager = function(*inputs)
+    given = again(expected.inputs)
+    eager = function(*given)
+    traced = again(expected.inputs)
     try:
         with FakeTensorMode() as mode:
-            expected = function(*map(mode.from_tensor, inputs))
+            expected_by_torch = function(*map(mode.from_tensor, traced))
     except RuntimeError:  # a shape that depends on data
-        expected = eager
-    for number, (result, real, fake) in enumerate(zip(found, eager, expected, strict=True)):
+        expected_by_torch = eager
+    for number, (result, real, fake) in enumerate(zip(found, eager, expected_by_torch, strict=True)):
         if strides_of(result) not in (strides_of(real), strides_of(fake)):
             message = f"output {number}{at} has strides {result.stride()}, in eager {real.stride()}"
             raise Mismatch("torch strides", message, program)
+        if result.numel() and shared(result, inputs) != shared(real, given):
+            message = f"output {number}{at} shares memory with inputs {shared(result, inputs)}, in eager {shared(real, given)}"
+            raise Mismatch("torch aliases", message, program)
+
+
+def shared(x: torch.Tensor, inputs: Sequence[torch.Tensor]) -> list[int]:
+    """The inputs in whose memory a tensor lies."""
+    address = x.untyped_storage().data_ptr()
+    return [
+        n for n, other in enumerate(inputs) if other.numel() and other.untyped_storage().data_ptr() == address
+    ]
 
 
 def strides_of(x: torch.Tensor) -> list[int]:
