@@ -59,7 +59,8 @@ def _with_updates(maker: Maker, program: Program) -> Program:
     for target, one in enumerate(program.inputs):
         value = maker.values[target]
         fits = [v.number for v in maker.values[len(program.inputs) :] if v.shape == value.shape]
-        if fits and one.layout != "expanded" and chance.random() < 0.7:
+        lost = one.dtype == "f64" and not one.shape  # Dynamo takes it for a Python float, and updates nothing
+        if fits and one.layout != "expanded" and not lost and chance.random() < 0.7:
             updates.append((target, chance.choice(fits)))
     changed = replace(program, updates=tuple(updates))
     data = [make_input(program, n, maker.sizes) for n in range(len(program.inputs))]
