@@ -102,6 +102,9 @@ def with_number(m: Maker) -> object:
         return None  # refused while the graph is built, even where there is no element
     if m.chose(0.1):
         number = 0.5 if not x.is_float else 2
+    if m.chose(0.3):  # numbers that change nothing, or seem to
+        name = m.chance.choice(("add", "sub", "mul", "div"))
+        number = m.chance.choice((0.0, -0.0, 1.0, -1.0) if x.is_float else (0, 1, -1))
     reverse = (
         "add",
         "sub",

@@ -184,8 +184,10 @@ def power(c: Context, xs: Sequence[Interval]) -> Interval:
         return square(x)
     if exponent == 3:
         return iv.monotone(x, lambda t: t * t * t, ulps=2)
+    if abs(exponent) == 0.5 and c.dtype == torch.float16:
+        return _half_power(x, exponent)
     if exponent == 0.5:
-        return root(c, [x]) if c.dtype != torch.float16 else _half_root(c, x)
+        return root(c, [x])
     if exponent == 1:
         return x
     if exponent == -1:
@@ -193,12 +195,12 @@ def power(c: Context, xs: Sequence[Interval]) -> Interval:
     return near_points(6)(c, xs)
 
 
-def _half_root(c: Context, x: Interval) -> Interval:
+def _half_power(x: Interval, exponent: float) -> Interval:
     """f16 ** 0.5 is a power, for which (-inf) ** 0.5 is inf and (-0.0) ** 0.5 is 0.0."""
-    value = torch.from_numpy(np.float_power(x.low.numpy(), 0.5)).reshape(x.shape)
-    return iv.choose(
-        x.is_point, settle(value, value, torch.isnan(value), x.dtype, ulps=4), unknown(x.shape, x.dtype)
-    )
+    with np.errstate(all="ignore"):
+        value = torch.from_numpy(np.asarray(np.float_power(x.low.numpy(), exponent))).reshape(x.shape)
+    near = settle(value, value, torch.isnan(value), x.dtype, ulps=4)
+    return iv.choose(x.is_point, near, unknown(x.shape, x.dtype))
 
 
 def powers(c: Context, xs: Sequence[Interval]) -> Interval:
