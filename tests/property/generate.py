@@ -64,7 +64,12 @@ def _with_updates(maker: Maker, program: Program) -> Program:
             updates.append((target, chance.choice(fits)))
     changed = replace(program, updates=tuple(updates))
     data = [make_input(program, n, maker.sizes) for n in range(len(program.inputs))]
-    held, updated = (one.function(torch_names())(*(x.clone() for x in data)) for one in (program, changed))
+    try:
+        held, updated = (
+            one.function(torch_names())(*(x.clone() for x in data)) for one in (program, changed)
+        )
+    except RuntimeError:  # what is copied overlaps where it goes
+        return program
     kept = all(torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in zip(held, updated))
     return changed if kept else program
 

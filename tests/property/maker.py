@@ -55,6 +55,8 @@ def eager_margin(bound: Interval, result: torch.Tensor, loose: bool) -> torch.Te
     size = torch.where(torch.isfinite(size), size, 0.0)
     wide = iv.compute_dtype(result.dtype)
     margin = 8 * iv.UNITS[wide] * size + 2 * torch.finfo(wide).tiny
+    if result.dtype != wide:
+        margin = margin + torch.finfo(result.dtype).eps * size
     if loose and size.numel():
         margin = 0.05 * size.amax() + 1e-3
     found = result.double()

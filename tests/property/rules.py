@@ -823,8 +823,8 @@ def attention(c: Context, xs: Sequence[Interval]) -> Interval:
     if c.values.get("causal"):
         row, column = torch.arange(scores.shape[-2])[:, None], torch.arange(scores.shape[-1])
         hidden = exact(torch.full(scores.shape, -math.inf, dtype=q.dtype))
-        if len(q.shape) != 4:  # eager adds -inf there, which keeps NaN
-            hidden = iv.join(iv.add(scores, hidden), hidden)
+        # one of eager's kernels leaves these scores out, the other adds -inf to them, which keeps NaN
+        hidden = iv.join(iv.add(scores, hidden), hidden)
         scores = iv.choose((column <= row).expand(scores.shape), scores, hidden)
     if not scores.shape[-1] or 0 in v.shape or 0 in scores.shape:
         return exact(c.results[0])
