@@ -7,11 +7,12 @@ from dataclasses import replace
 
 import torch
 
+from tests.property.choices import SHAPE_SIZES
 from tests.property.data import make_input
 from tests.property.maker import Maker, Mismatch
 from tests.property.namespaces import FLOATS, INTEGERS, torch_names
 from tests.property.program import Program
-from tests.property.proposals import PROPOSALS, SHAPE_SIZES
+from tests.property.proposals import PROPOSALS
 
 KINDS = ("dyadic", "float", "views", "symbolic", "torch")
 SYMBOLS = (("s", 0, 9), ("t", 1, 40), ("n", 0, 20))

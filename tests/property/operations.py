@@ -8,7 +8,7 @@ from functools import partial
 import torch
 
 from tests.property import intervals as iv
-from tests.property import rules
+from tests.property import rules, rules_composed, rules_indexing, rules_reduction
 from tests.property.rules import Rule
 
 
@@ -167,66 +167,66 @@ _add("pad", "pad({0}, {amounts}, value={value})", rules.padded)
 _add("cat", "cat([{all}], dim={dim})", rules.joined)
 _add("stack", "stack([{all}], dim={dim})", rules.joined)
 
-_add("sum", "{0}.sum(dim={dim}, keepdim={keepdim})", rules.summed)
-_add("sum_as", "{0}.sum(dim={dim}, keepdim={keepdim}, dtype={dtype})", rules.summed)
-_add("prod", "{0}.prod(dim={dim}, keepdim={keepdim})", rules.multiplied)
-_add("prod_all", "{0}.prod()", rules.multiplied)
-_add("mean", "{0}.mean(dim={dim}, keepdim={keepdim})", rules.mean)
-_add("var", "{0}.var(dim={dim}, correction={correction}, keepdim={keepdim})", rules.variance)
-_add("std", "{0}.std(dim={dim}, correction={correction}, keepdim={keepdim})", rules.deviation)
-_add("amax", "{0}.amax(dim={dim}, keepdim={keepdim})", rules.extremes(True))
-_add("amin", "{0}.amin(dim={dim}, keepdim={keepdim})", rules.extremes(False))
-_add("max", "{0}.max(dim={dim}, keepdim={keepdim})", rules.extreme_pair(True))
-_add("min", "{0}.min(dim={dim}, keepdim={keepdim})", rules.extreme_pair(False))
-_add("argmax", "{0}.argmax(dim={dim}, keepdim={keepdim})", rules.position(True))
-_add("argmin", "{0}.argmin(dim={dim}, keepdim={keepdim})", rules.position(False))
-_add("any", "{0}.any(dim={dim}, keepdim={keepdim})", rules.any_or_all)
-_add("all", "{0}.all(dim={dim}, keepdim={keepdim})", rules.any_or_all)
-_add("logsumexp", "{0}.logsumexp(dim={dim}, keepdim={keepdim})", rules.logsumexp)
-_add("cumsum", "{0}.cumsum({dim})", rules.running("sum"))
-_add("cumprod", "{0}.cumprod({dim})", rules.running("prod"))
-_add("cummax", "{0}.cummax({dim})", rules.running_extreme(True))
-_add("cummin", "{0}.cummin({dim})", rules.running_extreme(False))
-_add("sort", "sort({0}, {dim}, {descending})", rules.sort)
-_add("argsort", "argsort({0}, {dim}, {descending})", rules.argsort)
-_add("topk", "{0}.topk({k}, {dim}, largest={largest})", rules.top)
-_add("softmax", "{0}.softmax({dim})", rules.softmax)
-_add("log_softmax", "{0}.log_softmax({dim})", rules.log_softmax)
+_add("sum", "{0}.sum(dim={dim}, keepdim={keepdim})", rules_reduction.summed)
+_add("sum_as", "{0}.sum(dim={dim}, keepdim={keepdim}, dtype={dtype})", rules_reduction.summed)
+_add("prod", "{0}.prod(dim={dim}, keepdim={keepdim})", rules_reduction.multiplied)
+_add("prod_all", "{0}.prod()", rules_reduction.multiplied)
+_add("mean", "{0}.mean(dim={dim}, keepdim={keepdim})", rules_reduction.mean)
+_add("var", "{0}.var(dim={dim}, correction={correction}, keepdim={keepdim})", rules_reduction.variance)
+_add("std", "{0}.std(dim={dim}, correction={correction}, keepdim={keepdim})", rules_reduction.deviation)
+_add("amax", "{0}.amax(dim={dim}, keepdim={keepdim})", rules_reduction.extremes(True))
+_add("amin", "{0}.amin(dim={dim}, keepdim={keepdim})", rules_reduction.extremes(False))
+_add("max", "{0}.max(dim={dim}, keepdim={keepdim})", rules_reduction.extreme_pair(True))
+_add("min", "{0}.min(dim={dim}, keepdim={keepdim})", rules_reduction.extreme_pair(False))
+_add("argmax", "{0}.argmax(dim={dim}, keepdim={keepdim})", rules_reduction.position(True))
+_add("argmin", "{0}.argmin(dim={dim}, keepdim={keepdim})", rules_reduction.position(False))
+_add("any", "{0}.any(dim={dim}, keepdim={keepdim})", rules_reduction.any_or_all)
+_add("all", "{0}.all(dim={dim}, keepdim={keepdim})", rules_reduction.any_or_all)
+_add("logsumexp", "{0}.logsumexp(dim={dim}, keepdim={keepdim})", rules_composed.logsumexp)
+_add("cumsum", "{0}.cumsum({dim})", rules_reduction.running("sum"))
+_add("cumprod", "{0}.cumprod({dim})", rules_reduction.running("prod"))
+_add("cummax", "{0}.cummax({dim})", rules_reduction.running_extreme(True))
+_add("cummin", "{0}.cummin({dim})", rules_reduction.running_extreme(False))
+_add("sort", "sort({0}, {dim}, {descending})", rules_reduction.sort)
+_add("argsort", "argsort({0}, {dim}, {descending})", rules_reduction.argsort)
+_add("topk", "{0}.topk({k}, {dim}, largest={largest})", rules_reduction.top)
+_add("softmax", "{0}.softmax({dim})", rules_composed.softmax)
+_add("log_softmax", "{0}.log_softmax({dim})", rules_composed.log_softmax)
 for _weight in (False, True):
     for _bias in (False, True):
         _given = ", ".join(("{1}" if _weight else "None", ("{2}" if _weight else "{1}") if _bias else "None"))
         _add(
             f"layer_norm{'_weight' * _weight}{'_bias' * _bias}",
             f"layer_norm({{0}}, {{shape}}, {_given}, {{eps}})",
-            rules.normalised(True, _weight, _bias),
+            rules_composed.normalised(True, _weight, _bias),
         )
-_add("rms_norm", "rms_norm({0}, {shape}, None, {eps})", rules.normalised(False, False, False))
-_add("rms_norm_weight", "rms_norm({0}, {shape}, {1}, {eps})", rules.normalised(False, True, False))
-_add("group_norm", "group_norm({0}, {groups}, {1}, {2}, {eps})", rules.group_norm)
-_add("matmul", "{0} @ {1}", rules.matmul)
-_add("attention", "attention({0}, {1}, {2}, is_causal={causal})", rules.attention)
-_add("attention_mask", "attention({0}, {1}, {2}, {3})", rules.attention)
+_add("rms_norm", "rms_norm({0}, {shape}, None, {eps})", rules_composed.normalised(False, False, False))
+_add("rms_norm_weight", "rms_norm({0}, {shape}, {1}, {eps})", rules_composed.normalised(False, True, False))
+_add("group_norm", "group_norm({0}, {groups}, {1}, {2}, {eps})", rules_composed.group_norm)
+_add("matmul", "{0} @ {1}", rules_composed.matmul)
+_add("attention", "attention({0}, {1}, {2}, is_causal={causal})", rules_composed.attention)
+_add("attention_mask", "attention({0}, {1}, {2}, {3})", rules_composed.attention)
 _CONV = "{stride}, {padding}, {dilation}, {transposed}, {extra}, {groups})"
-_add("convolution", f"convolution({{0}}, {{1}}, None, {_CONV}", rules.bilinear)
+_add("convolution", f"convolution({{0}}, {{1}}, None, {_CONV}", rules_composed.bilinear)
 
-_add("gather", "{0}.gather({dim}, {1})", rules.picked(0))
-_add("index_select", "{0}.index_select({dim}, {1})", rules.picked(0))
-_add("embedding", "embedding({0}, {1})", rules.picked(1))
-_add("pick", "{0}[{1}]", rules.picked(0))
-_add("pick_second", "{0}[:, {1}]", rules.picked(0))
-_add("pick_both", "{0}[{1}, {2}]", rules.picked(0))
-_add("pick_apart", "{0}[{1}, :, {2}]", rules.picked(0))
-_add("scatter", "{0}.scatter({dim}, {1}, {2})", rules.scattered("set"))
-_add("scatter_number", "{0}.scatter({dim}, {1}, {value})", rules.scattered("set"))
-_add("scatter_add", "{0}.scatter_add({dim}, {1}, {2})", rules.scattered("add"))
+_add("gather", "{0}.gather({dim}, {1})", rules_indexing.picked(0))
+_add("index_select", "{0}.index_select({dim}, {1})", rules_indexing.picked(0))
+_add("embedding", "embedding({0}, {1})", rules_indexing.picked(1))
+_add("pick", "{0}[{1}]", rules_indexing.picked(0))
+_add("pick_second", "{0}[:, {1}]", rules_indexing.picked(0))
+_add("pick_both", "{0}[{1}, {2}]", rules_indexing.picked(0))
+_add("pick_apart", "{0}[{1}, :, {2}]", rules_indexing.picked(0))
+_add("scatter", "{0}.scatter({dim}, {1}, {2})", rules_indexing.scattered("set"))
+_add("scatter_number", "{0}.scatter({dim}, {1}, {value})", rules_indexing.scattered("set"))
+_add("scatter_add", "{0}.scatter_add({dim}, {1}, {2})", rules_indexing.scattered("add"))
 for _reduce, _combine in (("sum", "add"), ("prod", "mul"), ("amax", "max"), ("amin", "min")):
     _add(
         f"scatter_reduce_{_reduce}",
         f"{{0}}.scatter_reduce({{dim}}, {{1}}, {{2}}, {_reduce!r})",
-        rules.scattered(_combine),
+        rules_indexing.scattered(_combine),
     )
-_add("index_put", "index_put({0}, [{2}], {1}, {accumulate})", rules.index_put)
-_add("index_put_both", "index_put({0}, [{2}, {3}], {1}, {accumulate})", rules.index_put)
+_add("index_put", "index_put({0}, [{2}], {1}, {accumulate})", rules_indexing.index_put)
+_add("index_put_both", "index_put({0}, [{2}, {3}], {1}, {accumulate})", rules_indexing.index_put)
 
 _add("full", "full({shape}, {value}, dtype={dtype})", rules.known)
 _add("full_like", "full({0}.shape, {value}, dtype={dtype})", rules.known)
