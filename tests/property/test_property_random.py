@@ -16,7 +16,7 @@ from tests.property.generate import KINDS, generate, generate_from_seed
 from tests.property.maker import Mismatch
 from tests.property.runner import check_program, describe
 
-COUNTS = {"dyadic": 24, "float": 24, "views": 24, "symbolic": 10, "torch": 10}
+COUNTS = {"dyadic": 20, "float": 20, "views": 20, "symbolic": 8, "torch": 8}
 """Programs by seed."""
 
 
