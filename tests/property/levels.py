@@ -18,7 +18,7 @@ from luminal.compiler import compile_module
 from luminal.dialects.graph_op import DEFAULT_LICENCES
 from luminal.dialects.kernel.terms import Region
 from luminal.dialects.primitive.interpreter import interpret as interpret_primitive
-from luminal.errors import ScheduleError
+from luminal.errors import LuminalError, ScheduleError
 from luminal.graph import Graph
 from luminal.passes.form_regions import form_regions
 from luminal.passes.interpret_regions import interpret_regions
@@ -110,12 +110,38 @@ def schedules(seed: int) -> Iterator[AnySchedule]:
 
 def _compiled(target: str) -> Callable[[Built, Program], Run]:
     def prepare(built: Built, program: Program) -> Run:
+        options = {"cache": False, "hint": dict(program.sizes[0]), **interface(built, program)}
         with schedules(program.seed):
-            options = {"cache": False, "hint": dict(program.sizes[0])}
             executable = compile_module(built.module, target, options)
-        return lambda inputs, sizes: _tensors(executable.run([as_numpy(x) for x in inputs], sizes))
+
+        def run(inputs: Sequence[torch.Tensor], sizes: Mapping[str, int]) -> list[torch.Tensor]:
+            arrays = [as_numpy(x).copy() for x in inputs]
+            try:
+                return _tensors(executable.run(arrays, sizes))
+            except LuminalError as error:
+                if any(array.tobytes() != as_numpy(x).tobytes() for array, x in zip(arrays, inputs)):
+                    raise RuntimeError("an input was overwritten before the error") from error
+                raise
+
+        return run
 
     return prepare
+
+
+def interface(built: Built, program: Program) -> dict[str, object]:
+    """For some programs inputs that are constants, whose memory may be laid out anew, and outputs that are written into
+    the memory of an input."""
+    chance = random.Random(program.seed)
+    inputs = [(tensor.shape, tensor.dtype) for tensor in built.graph.inputs]
+    static = [n for n, (shape, _) in enumerate(inputs) if all(size.constant is not None for size in shape)]
+    constants = [n for n in static if chance.random() < 0.2]
+    updates: dict[int, int] = {}
+    for output, tensor in enumerate(built.graph.outputs):
+        fits = [n for n, one in enumerate(inputs) if one == (tensor.shape, tensor.dtype)]
+        free = [n for n in fits if n not in constants and n not in updates.values()]
+        if free and chance.random() < 0.3:
+            updates[output] = chance.choice(free)
+    return {"constants": tuple(constants), "updates": tuple(updates.items())}
 
 
 def _interpreted(level: str) -> Callable[[Built, Program], Run]:
