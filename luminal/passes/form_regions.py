@@ -223,7 +223,12 @@ class _Forming:
         for draft, value in scatters:
             base = value.operands[0]
             alias: Key = base.number
-            is_destination = base.op == INPUT and wanted[value.number] == base.number
+            # a scatter that reads elements of its base otherwise needs them as they were
+            is_destination = (
+                base.op == INPUT
+                and wanted[value.number] == base.number
+                and base.number not in draft.arguments
+            )
             if not self._is_own(base, value) and not (is_destination and self._overwrite(draft, base.number)):
                 alias = ("base", value.number)
                 strides = self.memory[value.number]

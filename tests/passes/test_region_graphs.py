@@ -265,6 +265,20 @@ def test_a_cache_is_updated_in_place_after_its_last_reader() -> None:
     assert "index i0 = 4\n" in text(regions, write)
 
 
+@pytest.mark.parametrize("reads", ["value", "index"])
+def test_a_scatter_that_reads_its_own_base_elsewhere_is_moved_in_the_end(reads: str) -> None:
+    def body(b: PrimitiveBuilder, base, other):
+        value, index = (base, other) if reads == "value" else (other, base)
+        return b.scatter(base, value, [b.iota((4, 4), 0), index], "set", "assumed")
+
+    graph = graph_of([tensor(4, 4, dtype=i64), tensor(4, 4, dtype=i64)], body)
+    Interface(destinations={0: 0}).attach(graph)
+    data = np.random.default_rng(0).integers(0, 4, (2, 4, 4))
+    regions = same(graph, [data[0], data[1]])
+    assert updated(regions) == [0]
+    assert len(regions.steps) == 3
+
+
 def test_without_a_destination_the_base_is_copied() -> None:
     data = [numbers(6, 4), numbers(1, 4), np.array([2])]
     regions = same(cache_update(), data)

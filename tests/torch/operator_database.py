@@ -43,7 +43,8 @@ DTYPES: dict[str, torch.dtype] = {
 PREFERRED = (torch.float32, torch.int64, torch.bool, torch.float64, torch.float16, torch.complex64)
 FREE_ORDER = ("sort", "argsort", "topk", "kthvalue")
 """Entries that may name any one of equal elements: their indices are right if they lead to the same values."""
-TOLERANCES = {torch.float16: (2e-3, 2e-4), torch.bfloat16: (1.6e-2, 1e-4)}
+TOLERANCES = {torch.float16: (5e-3, 5e-4), torch.bfloat16: (4e-2, 1e-3)}
+"""Relative and absolute, where not every step is rounded as eager rounds it (the licence keep-wide)."""
 
 
 def name_of(entry: Any) -> str:
