@@ -22,7 +22,6 @@ from luminal import dump
 from luminal.dialects.graph_op import GraphOp
 from luminal.dialects.table_op import ValueAttr, value_text
 from luminal.dialects.tensor_type import TensorType
-from luminal.dim import Symbol
 from luminal.dtype import bf16, bool_, f16, f32, f64, i8, i16, i32, i64, u8
 from luminal.emit_cpu.cache import read_entry, write_entry
 from luminal.emit_cpu.jit import Target, compile_object, load_object
@@ -43,17 +42,16 @@ if TYPE_CHECKING:
     from luminal.plan.native_kernels import KernelCompiler
     from luminal.runtimes.protocol import Executable
     from luminal.search.chooser import Choice
+    from luminal.search.samples import Samples
 
 TARGETS = ("cpu", "kernel", "reference")
 NATIVE_DTYPES = (f64, f32, f16, bf16, i64, i32, i16, i8, u8, bool_)
-DEFAULT_SIZE = 64
-"""What a symbol is taken to be where no hint says it, as far as its range allows."""
 
 
 class Chooser(Protocol):
-    """Decides a region's schedule; `hint` gives its symbols expected sizes."""
+    """Decides a region's schedule, for samples of its symbols' sizes."""
 
-    def choose(self, region: Region, key: str, hint: Mapping[str, int]) -> Choice: ...
+    def choose(self, region: Region, key: str, samples: Samples) -> Choice: ...
 
 
 def compile_module(
@@ -116,11 +114,14 @@ class _Compilation:
     # ---- cold
 
     def _compile(self, graph: GraphOp, key: str | None, wanted: bool) -> PlanExecutable:
+        from luminal.passes.cuts import Partition
         from luminal.passes.form_regions import form_regions
         from luminal.passes.in_place import share_memory
         from luminal.passes.lower_hlo import lower_hlo
+        from luminal.passes.requirements import requirements_of
         from luminal.passes.simplify import simplify
         from luminal.passes.value_graph import Interface
+        from luminal.search.samples import sample_sizes
 
         module = self.module.clone()
         lowered = graph_of(module)
@@ -134,12 +135,14 @@ class _Compilation:
             _check_dtypes(lowered)
         if wanted:
             self.levels["primitive"] = str(module)
-        hints = _hints(graph.symbols, dict(self.options.hint))
+        partition = Partition.of(lowered)
+        samples = sample_sizes(graph.symbols, dict(self.options.hint), requirements_of(partition.graph))
+        hints = samples.expected
         with self.stats.stage("regions"):
-            regions = form_regions(*self._cut(lowered, hints))
+            regions = form_regions(partition, self._cut(partition, samples))
         with self.stats.stage("schedule"):
             chooser, compiler = self._chooser(graph)
-            choices = _choose(regions, chooser, hints)
+            choices = _choose(regions, chooser, samples)
         shared, origins = share_memory(regions, {name: choice.schedule for name, choice in choices.items()})
         choices = {name: choices[origin] for name, origin in origins.items()}
         if self.target == "kernel":
@@ -154,17 +157,15 @@ class _Compilation:
             self._describe(shared, choices, plan)
         return self._executable(plan, kernels, entries)
 
-    def _cut(self, graph: GraphOp, hints: Mapping[str, int]) -> tuple[Partition, Cuts]:
-        """The graph's partition and its cuts: the first ones for interpreters, searched ones for this machine."""
+    def _cut(self, partition: Partition, samples: Samples) -> Cuts:
+        """The graph's cuts: the first ones for interpreters, searched ones for this machine."""
         from luminal.passes.cut_choices import initial_cuts
-        from luminal.passes.cuts import Partition
         from luminal.plan.measure import host_machine
         from luminal.search.cut_search import CutSearch
 
-        partition = Partition.of(graph)
         if self.target == "kernel":
-            return partition, initial_cuts(partition)
-        return partition, CutSearch(partition, host_machine(thread_count()), hints).run()
+            return initial_cuts(partition)
+        return CutSearch(partition, host_machine(thread_count()), samples).run()
 
     def _chooser(self, graph: GraphOp) -> tuple[Chooser, KernelCompiler | None]:
         from luminal.plan.choosers import PlainChooser, timed_chooser
@@ -274,22 +275,12 @@ def _pool_handle(threads: int) -> int:
     return process_pool().handle if threads > 1 else 0
 
 
-def _choose(regions: RegionGraph, chooser: Chooser, hints: Mapping[str, int]) -> dict[str, Choice]:
+def _choose(regions: RegionGraph, chooser: Chooser, samples: Samples) -> dict[str, Choice]:
     """A schedule for every different region, at the sizes of its first use."""
     from luminal.passes.region_graph import OpaqueStep
 
     choices: dict[str, Choice] = {}
     for step in regions.steps:
         if not isinstance(step, OpaqueStep) and step.key not in choices:
-            sizes = {name: size.evaluate(hints) for name, size in step.symbols.items()}
-            choices[step.key] = chooser.choose(step.region, step.key, sizes)
+            choices[step.key] = chooser.choose(step.region, step.key, samples.of(step.symbols))
     return choices
-
-
-def _hints(symbols: tuple[Symbol, ...], given: Mapping[str, int]) -> dict[str, int]:
-    """An expected size of every symbol."""
-    hints: dict[str, int] = {}
-    for symbol in symbols:
-        size = max(symbol.minimum, given.get(symbol.name, DEFAULT_SIZE))
-        hints[symbol.name] = size if symbol.maximum is None else min(size, symbol.maximum)
-    return hints

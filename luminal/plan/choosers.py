@@ -16,6 +16,7 @@ from luminal.plan.native_kernels import KernelCompiler
 from luminal.search.chooser import Budget, Choice, TimedChooser, plain_candidate
 from luminal.search.database import Database
 from luminal.search.machine import Machine
+from luminal.search.samples import Samples
 
 BUDGETS: Mapping[str, Budget] = {
     "default": Budget(),
@@ -26,9 +27,9 @@ BUDGETS: Mapping[str, Budget] = {
 class PlainChooser:
     """Every index a loop: legal for every region."""
 
-    def choose(self, region: Region, key: str, hint: Mapping[str, int]) -> Choice:
+    def choose(self, region: Region, key: str, samples: Samples) -> Choice:
         del key
-        return Choice(plain_candidate(region, Machine(lanes=1, registers=16), hint).schedule, 1)
+        return Choice(plain_candidate(region, Machine(lanes=1, registers=16), samples.expected).schedule, 1)
 
 
 @lru_cache(maxsize=4)

@@ -42,6 +42,12 @@ class HostMeasurer:
         library = load_object(self.compiler.image(source, keep=False), [source.name])
         return MeasuredKernel(region, schedule, source, library)
 
+    def place(self, array: Array) -> Array:
+        """A copy in huge pages where there are any, as arenas and outputs are."""
+        placed = allocate(array.shape, array.dtype)
+        placed[...] = array
+        return placed
+
 
 class MeasuredKernel:
     """A candidate that runs on flat arrays; constants that it wants packed are laid out once, before the first run."""

@@ -25,6 +25,7 @@ from luminal.passes.place import place
 from luminal.search.database import Database
 from luminal.search.generate import Candidate, Generator
 from luminal.search.machine import Machine
+from luminal.search.samples import Samples
 from luminal.search.shapes import Shapes
 from luminal.search.verify import Sample, agrees, sample_output
 
@@ -56,12 +57,16 @@ class Measurer(Protocol):
         """Machine code of a region under a schedule; ScheduleError where the schedule is not legal."""
         ...
 
+    def place(self, array: Array) -> Array:
+        """A copy in memory like that of an executable's arena, so that what is timed is what will run."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Budget:
     """How much a region may cost: candidates timed, seconds in all, and seconds of timing for each candidate."""
 
-    candidates: int = 4
+    candidates: int = 3
     seconds: float = 0.3
     timing: float = 0.015
 
@@ -72,10 +77,10 @@ class ModelChooser:
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
 
-    def choose(self, region: Region, key: str, hint: Mapping[str, int]) -> Choice:
+    def choose(self, region: Region, key: str, samples: Samples) -> Choice:
         """The first legal candidate in the roofline's order."""
         del key
-        for candidate in legal_candidates(region, self.machine, hint):
+        for candidate in legal_candidates(region, self.machine, samples):
             return _choice(candidate)
         raise ScheduleError("the region has no legal schedule")
 
@@ -94,29 +99,35 @@ class TimedChooser:
         self.budget = budget or Budget()
         self.timed = 0
 
-    def choose(self, region: Region, key: str, hint: Mapping[str, int]) -> Choice:
+    def choose(self, region: Region, key: str, samples: Samples) -> Choice:
         """The fastest of the timed candidates, or what the database remembers."""
-        bucket = ",".join(f"{name}={_bucket(size)}" for name, size in sorted(hint.items()))
+        if not samples.is_valid:
+            return ModelChooser(self.machine).choose(region, key, samples)
+        named = [sorted(sizes.items()) for sizes in (samples.expected, *samples.others)]
+        bucket = " ".join(",".join(f"{name}={_bucket(size)}" for name, size in sizes) for sizes in named)
         if self.database is not None:
             known = self.database.find(key, bucket, self.machine)
             if known is not None:
                 return Choice(parse_schedule(known[0]), known[1])
-        choice, seconds = self._measure(region, hint)
+        choice, seconds = self._measure(region, samples)
         if self.database is not None:
             self.database.store(key, bucket, self.machine, str(choice.schedule), choice.cost, seconds)
         return choice
 
-    def _measure(self, region: Region, hint: Mapping[str, int]) -> tuple[Choice, float]:
+    def _measure(self, region: Region, samples: Samples) -> tuple[Choice, float]:
         started = time.perf_counter()
-        shapes = Shapes(region, hint)
+        shapes = Shapes(region, samples.expected)
         dims = shapes.values
         arguments = [
-            _data(region, n, a.dtype, a.elements.evaluate(dims)) for n, a in enumerate(region.arguments)
+            self.measurer.place(_data(region, n, a.dtype, a.elements.evaluate(dims)))
+            for n, a in enumerate(region.arguments)
         ]
-        outputs = [np.zeros(o.elements.evaluate(dims), o.dtype.numpy) for o in region.outputs]
-        samples = [sample_output(region, n, arguments, dims) for n in range(len(region.outputs))]
+        outputs = [
+            self.measurer.place(np.zeros(o.elements.evaluate(dims), o.dtype.numpy)) for o in region.outputs
+        ]
+        expected = [sample_output(region, n, arguments, dims) for n in range(len(region.outputs))]
         runs: list[tuple[Candidate, Runnable]] = []
-        for candidate in legal_candidates(region, self.machine, hint):
+        for candidate in legal_candidates(region, self.machine, samples):
             if len(runs) >= self.budget.candidates or (
                 runs and time.perf_counter() - started > self.budget.seconds
             ):
@@ -125,7 +136,7 @@ class TimedChooser:
                 break
             runnable = self.measurer.compile(region, candidate.schedule, _choice(candidate).cost)
             runnable.run(arguments, outputs, dims, self.machine.threads)
-            _verify(region, candidate.schedule, samples, outputs)
+            _verify(region, candidate.schedule, expected, outputs)
             self.timed += 1
             runs.append((candidate, runnable))
         if not runs:
@@ -170,10 +181,14 @@ def plain_candidate(region: Region, machine: Machine, hint: Mapping[str, int]) -
 
 
 def legal_candidates(
-    region: Region, machine: Machine, hint: Mapping[str, int], coarse: bool = False
+    region: Region, machine: Machine, samples: Samples, coarse: bool = False
 ) -> Iterator[Candidate]:
     """The candidates that the placement pass accepts, each once, in the roofline's order."""
-    return _placed(region, Generator(region, machine, Shapes(region, hint), coarse).candidates())
+    first, *others = (
+        Generator(region, machine, Shapes(region, sizes), coarse)
+        for sizes in (samples.expected, *samples.others)
+    )
+    return _placed(region, first.candidates(others))
 
 
 def _placed(region: Region, candidates: Sequence[Candidate]) -> Iterator[Candidate]:

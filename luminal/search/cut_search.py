@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from luminal.dialects.kernel.terms import Region
 from luminal.dim import product
 from luminal.passes.cut_choices import initial_cuts, instances, neighbours
 from luminal.passes.cuts import Cuts, Partition
@@ -18,6 +17,7 @@ from luminal.passes.region_former import Formed
 from luminal.passes.region_terms import RegionTooLargeError
 from luminal.search.chooser import legal_candidates
 from luminal.search.machine import Machine
+from luminal.search.samples import Samples
 
 LAUNCH_SECONDS = 1.5e-6
 GAIN = 0.12
@@ -42,14 +42,16 @@ class Priced:
 class CutSearch:
     """Prices cuts of one graph for one machine, with sizes for the graph's symbols."""
 
-    def __init__(self, partition: Partition, machine: Machine, hints: Mapping[str, int]) -> None:
-        self.partition, self.machine, self.hints = partition, machine, hints
+    def __init__(self, partition: Partition, machine: Machine, samples: Samples) -> None:
+        self.partition, self.machine, self.samples = partition, machine, samples
         self._prices: dict[str, float] = {}
+        self._estimates: dict[str, list[float]] = {}
+        self._weights = [1.0] * (1 + len(samples.others))
         self._formed: dict[tuple[frozenset[int], tuple[int, ...], frozenset[int]], Formed] = {}
 
     def run(self, most: int = 64) -> Cuts:
         """The cuts that no chain of moves improves, or that `most` chains have led to."""
-        current = self.price(initial_cuts(self.partition))
+        current = self.price(self._weighted(initial_cuts(self.partition)))
         tried: set[frozenset[int]] = set()
         for _ in range(most):
             better = self._step(current, tried)
@@ -57,6 +59,16 @@ class CutSearch:
                 break
             current = better
         return current.cuts
+
+    def _weighted(self, cuts: Cuts) -> Cuts:
+        """The same cuts, after the weights are set by which they cost as much at each of the sizes."""
+        totals = [0.0] * len(self._weights)
+        for formed in self._formed_regions(cuts):
+            for number, seconds in enumerate(self._seconds(formed)):
+                totals[number] += seconds
+        if all(totals):
+            self._weights = [totals[0] / total / len(totals) for total in totals]
+        return cuts
 
     def _step(self, current: Priced, tried: set[frozenset[int]]) -> Priced | None:
         """The chain of merges that saves most, cut off where it is cheapest; what did not pay is not tried again."""
@@ -137,12 +149,17 @@ class CutSearch:
         seconds = 0.0
         for number in gone:
             value = self.partition.graph.values[number]
-            elements = product(value.shape).evaluate(self.hints)
-            seconds += 3 * elements * value.dtype.size_bytes / self.machine.bandwidth + LAUNCH_SECONDS
+            size = product(value.shape)
+            traffic = 3 * value.dtype.size_bytes / self.machine.bandwidth
+            for weight, sizes in zip(
+                self._weights, (self.samples.expected, *self.samples.others), strict=True
+            ):
+                seconds += weight * (size.evaluate(sizes) * traffic + LAUNCH_SECONDS)
         return seconds
 
     def price(self, cuts: Cuts) -> Priced:
-        """Seconds of all regions by the model; infinite where one of them cannot be."""
+        """Seconds of all regions by the model, those at other sizes scaled to the expected ones; infinite where one of
+        them cannot be."""
         try:
             made = self._formed_regions(cuts)
         except RegionTooLargeError:
@@ -150,8 +167,8 @@ class CutSearch:
         regions = Counter(formed.key for formed in made)
         for formed in made:
             if formed.key not in self._prices:
-                sizes = {name: size.evaluate(self.hints) for name, size in formed.symbols.items()}
-                self._prices[formed.key] = self._region_price(formed.region, sizes) + LAUNCH_SECONDS
+                seconds = self._seconds(formed)
+                self._prices[formed.key] = sum(w * s for w, s in zip(self._weights, seconds, strict=True))
         return Priced(cuts, regions, sum(count * self._prices[key] for key, count in regions.items()))
 
     def _formed_regions(self, cuts: Cuts) -> list[Formed]:
@@ -168,10 +185,19 @@ class CutSearch:
             found.append(self._formed[key])
         return found
 
-    def _region_price(self, region: Region, sizes: Mapping[str, int]) -> float:
-        for candidate in legal_candidates(region, self.machine, sizes, coarse=True):
-            return candidate.estimate.seconds(self.machine) * (1 + STAGE_COST * len(region.inner))
-        return float("inf")
+    def _seconds(self, formed: Formed) -> list[float]:
+        """Seconds of a region under its first candidate, and of its launch, at each of the sizes."""
+        if formed.key not in self._estimates:
+            samples, region = self.samples.of(formed.symbols), formed.region
+            found = [float("inf")]
+            for candidate in legal_candidates(region, self.machine, samples, coarse=True):
+                factor = 1 + STAGE_COST * len(region.inner)
+                estimates = (candidate.estimate, *candidate.others)
+                found = [factor * e.seconds(self.machine) + LAUNCH_SECONDS for e in estimates]
+                break
+            # a region whose own sizes are the same for all of the graph's has one estimate
+            self._estimates[formed.key] = found if len(found) > 1 else found * len(self._weights)
+        return self._estimates[formed.key]
 
 
 def _merging(cuts: Cuts, numbers: frozenset[int]) -> Cuts:

@@ -7,8 +7,8 @@ kept, how many loops run in parallel) is enumerated; the roofline orders and the
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import cast
 
 from luminal.dialects.kernel.region_text import natural_key
@@ -20,53 +20,90 @@ from luminal.search.shapes import below, find_contraction, reduced_indices, scan
 
 NEAR = 1.2
 """Estimates within this factor of the best are taken as equal."""
+MISFIT = 2.0
+"""What a schedule that is made for other sizes is taken to cost, against the best for these."""
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A schedule, the roofline's estimate of its seconds on one core and of what may run in parallel, and its form."""
+    """A schedule, the roofline's estimate of its seconds on one core and of what may run in parallel, its form, and the
+    estimates at other sizes."""
 
     schedule: Schedule
     estimate: Estimate
     form: str
+    others: tuple[Estimate, ...] = ()
 
 
 class Generator(NestGenerator):
     """Enumerates schedules of one region for one machine and representative sizes."""
 
-    def candidates(self) -> list[Candidate]:
-        """All schedules of the region's forms, the promising first; never empty."""
-        found: list[Candidate] = []
-        if self.region.inner:
-            found += self._merged()
-        else:
-            found += self._single()
-        found.sort(key=lambda candidate: candidate.estimate.seconds(self.machine))
-        return [*self._varied(found), *self.fallbacks()]
+    def candidates(self, others: Sequence[Generator] = ()) -> list[Candidate]:
+        """All schedules of the region's forms, the promising first; never empty.
 
-    def _varied(self, ordered: list[Candidate]) -> list[Candidate]:
+        With generators for other sizes: the schedules that all of them would make, those first that lose least against
+        the best for each of the sizes.
+        """
+        found = self._compared(others)
+        estimates = [(candidate.estimate, *candidate.others) for candidate in found]
+        least = [min(e.seconds(self.machine) for e in column) for column in zip(*estimates, strict=True)]
+
+        def loss(candidate: Candidate) -> float:
+            given = (candidate.estimate, *candidate.others)
+            return sum(e.seconds(self.machine) / best for e, best in zip(given, least, strict=True))
+
+        found.sort(key=loss)
+        return [*self._varied(found, loss), *self.fallbacks(len(others))]
+
+    def _formed(self) -> dict[Schedule, Candidate]:
+        """The schedules of the region's forms, each with its lowest estimate."""
+        best: dict[Schedule, Candidate] = {}
+        for candidate in self._merged() if self.region.inner else self._single():
+            known = best.setdefault(candidate.schedule, candidate)
+            if self._seconds(candidate.estimate) < self._seconds(known.estimate):
+                best[candidate.schedule] = candidate
+        return best
+
+    def _compared(self, others: Sequence[Generator]) -> list[Candidate]:
+        """What is formed for all sizes, with all estimates; if nothing is, what is for these, taken to lose."""
+        found = list(self._formed().values())
+        rivals = [other._formed() for other in others]
+        common = [c for c in found if all(c.schedule in rival for rival in rivals)]
+        if common:
+            return [replace(c, others=tuple(r[c.schedule].estimate for r in rivals)) for c in common]
+        lost: list[Estimate] = []
+        for other, rival in zip(others, rivals, strict=True):
+            best = min((c.estimate for c in (*rival.values(), *other.fallbacks())), key=self._seconds)
+            lost.append(Estimate(MISFIT * best.core_seconds, best.grid))
+        return [replace(candidate, others=tuple(lost)) for candidate in found]
+
+    def _seconds(self, estimate: Estimate) -> float:
+        return estimate.seconds(self.machine)
+
+    def _varied(self, ordered: list[Candidate], loss: Callable[[Candidate], float]) -> list[Candidate]:
         """The same candidates, families of register tiles in turn where the model hardly tells them apart: those that
         are timed first should differ in what the model knows least."""
         if not ordered:
             return []
-        limit = NEAR * ordered[0].estimate.seconds(self.machine)
+        limit = NEAR * loss(ordered[0])
         families: dict[tuple[str, ...], list[Candidate]] = {}
         for candidate in ordered:
-            if candidate.estimate.seconds(self.machine) <= limit:
+            if loss(candidate) <= limit:
                 families.setdefault(_registers(candidate.schedule), []).append(candidate)
         rounds = itertools.zip_longest(*families.values())
         near = [candidate for turn in rounds for candidate in turn if candidate is not None]
         return near + ordered[len(near) :]
 
-    def fallbacks(self) -> list[Candidate]:
+    def fallbacks(self, others: int = 0) -> list[Candidate]:
         """Slow schedules of plain loops, of which one is legal for every region: all in one nest for each output; or
         every reduction and scan kept in memory of its own first, where none can stand inside another's loops."""
         seconds = self.shapes.volume(set(self.shapes.sizes)) * 2e-9
+        once, twice = Estimate(seconds, 1), Estimate(2 * seconds, 1)
         kept = tuple(self._kept_plainly())
         stops = frozenset(self.region.terms()[stage.targets[0].term] for stage in kept)
         return [
-            Candidate(Schedule(tuple(self._plain_roots(frozenset()))), Estimate(seconds, 1), "scalar"),
-            Candidate(Schedule(tuple(self._plain_roots(stops)), kept), Estimate(2 * seconds, 1), "scalar"),
+            Candidate(Schedule(tuple(self._plain_roots(frozenset()))), once, "scalar", (once,) * others),
+            Candidate(Schedule(tuple(self._plain_roots(stops)), kept), twice, "scalar", (twice,) * others),
         ]
 
     def _outermost_first(self, position: int) -> list[str]:
@@ -260,7 +297,7 @@ class Generator(NestGenerator):
     ) -> list[tuple[Nest, Stage]]:
         nests = self._block_row(self._nests(view), row, block)
         options: list[tuple[Nest, Stage]] = []
-        for nest in sorted(nests, key=lambda nest: nest.estimate.core_seconds)[:6]:
+        for nest in _each_lane_first(sorted(nests, key=lambda nest: nest.estimate.core_seconds))[:6]:
             lane = _lane(nest)
             digits = [(i, block if i == row else None) for i in own if i != lane]
             if lane in own:
@@ -314,6 +351,14 @@ def _registers(schedule: Schedule) -> tuple[str, ...]:
 
 def _lane(nest: Nest) -> str | None:
     return next((factor.index for factor in nest.factors if factor.role == "lane"), None)
+
+
+def _each_lane_first(nests: list[Nest]) -> list[Nest]:
+    """The first nest of each lane, then the others: which lane suits a stage depends on the stages around it."""
+    first: dict[str | None, Nest] = {}
+    for nest in nests:
+        first.setdefault(_lane(nest), nest)
+    return [*first.values(), *(nest for nest in nests if first[_lane(nest)] is not nest)]
 
 
 def _along(term: Term, kept: frozenset[Term]) -> list[str]:

@@ -29,6 +29,7 @@ from luminal.plan.measure import host_machine
 from luminal.runtimes.reference import LEVELS, graph_of
 from luminal.search.chooser import Choice
 from luminal.search.generate import Generator
+from luminal.search.samples import Samples
 from luminal.search.shapes import Shapes
 from tests.property.namespaces import graph_names
 from tests.property.program import Program
@@ -45,10 +46,10 @@ class AnySchedule:
         self.seed, self.first = seed, first
         self.chosen: dict[str, str] = {}
 
-    def choose(self, region: Region, key: str, hint: Mapping[str, int]) -> Choice:
+    def choose(self, region: Region, key: str, samples: Samples) -> Choice:
         """ScheduleError where no candidate can be placed."""
         digest = hashlib.sha256(f"{self.seed} {key}".encode()).digest()
-        candidates = list(Generator(region, host_machine(2), Shapes(region, hint)).candidates())
+        candidates = list(Generator(region, host_machine(2), Shapes(region, samples.expected)).candidates())
         if not self.first:
             random.Random(digest).shuffle(candidates)
         for candidate in candidates:

@@ -22,6 +22,7 @@ from luminal.search import chooser
 from luminal.search.chooser import Budget, ModelChooser, TimedChooser, legal_candidates, plain_candidate
 from luminal.search.database import Database
 from luminal.search.machine import Machine
+from luminal.search.samples import Samples
 from tests.kernel import regions
 
 HOST = Machine(4, 16)
@@ -59,9 +60,12 @@ class Interpreter:
         self.schedules.append(schedule)
         return self.kernels[-1]
 
+    def place(self, array: Array) -> Array:
+        return array
+
 
 def choose(measurer: Interpreter, region: Region, budget: Budget, database: Database | None = None):
-    return TimedChooser(HOST, measurer, database, budget).choose(region, region_key(region), {})
+    return TimedChooser(HOST, measurer, database, budget).choose(region, region_key(region), Samples({}))
 
 
 def small() -> Region:
@@ -88,7 +92,7 @@ def test_the_fastest_wins() -> None:
 def test_no_more_candidates_are_timed_than_the_budget_allows(candidates: int) -> None:
     measurer = Interpreter()
     found = TimedChooser(HOST, measurer, None, Budget(candidates, 60.0, 0.0))
-    found.choose(small(), "key", {})
+    found.choose(small(), "key", Samples({}))
     assert len(measurer.kernels) == found.timed == candidates
 
 
@@ -121,14 +125,23 @@ def test_sizes_of_one_power_of_two_share_a_winner(tmp_path: Path) -> None:
     measurer = Interpreter()
     found = TimedChooser(HOST, measurer, database, Budget(1, 60.0, 0.0))
     for size, timed in ((5, 1), (7, 1), (9, 2)):
-        found.choose(region, "key", {"m": size})
+        found.choose(region, "key", Samples({"m": size}))
         assert len(measurer.kernels) == timed
+
+
+def test_sizes_that_the_graph_does_not_allow_are_not_run() -> None:
+    measurer = Interpreter()
+    found = TimedChooser(HOST, measurer, None, Budget(4, 60.0, 0.0))
+    samples = Samples({}, is_valid=False)
+    choice = found.choose(small(), "key", samples)
+    assert not measurer.kernels
+    assert choice == ModelChooser(HOST).choose(small(), "key", samples)
 
 
 def test_the_model_takes_the_first_legal_candidate() -> None:
     region = small()
-    first = next(iter(legal_candidates(region, HOST, {})))
-    assert ModelChooser(HOST).choose(region, "key", {}).schedule == first.schedule
+    first = next(iter(legal_candidates(region, HOST, Samples({}))))
+    assert ModelChooser(HOST).choose(region, "key", Samples({})).schedule == first.schedule
 
 
 def test_a_region_without_a_legal_schedule_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,6 +152,6 @@ def test_a_region_without_a_legal_schedule_is_an_error(monkeypatch: pytest.Monke
     with pytest.raises(ScheduleError, match="no legal schedule"):
         choose(Interpreter(), small(), Budget())
     with pytest.raises(ScheduleError, match="no legal schedule"):
-        ModelChooser(HOST).choose(small(), "key", {})
+        ModelChooser(HOST).choose(small(), "key", Samples({}))
     with pytest.raises(ScheduleError, match="no legal schedule"):
         plain_candidate(small(), HOST, {})

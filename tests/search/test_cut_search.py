@@ -15,6 +15,7 @@ from luminal.passes.simplify import simplify
 from luminal.runtimes.reference import graph_of as module_graph
 from luminal.search.cut_search import CutSearch
 from luminal.search.machine import Machine
+from luminal.search.samples import Samples
 from tests.passes.primitive_graphs import encoder, tensor
 from tests.search.seeds import outputs_of_seeds
 
@@ -35,7 +36,7 @@ def attention(heads: int = 12, length: int = 128, width: int = 32) -> GraphOp:
 
 
 def search(partition: Partition) -> Cuts:
-    return CutSearch(partition, HOST, {}).run()
+    return CutSearch(partition, HOST, Samples({})).run()
 
 
 def test_scores_maximum_and_numerator_of_attention_are_stages_of_one_region() -> None:
@@ -53,7 +54,7 @@ def test_scores_maximum_and_numerator_of_attention_are_stages_of_one_region() ->
 def test_no_cuts_cost_more_than_the_first_ones() -> None:
     for graph in (attention(length=64), encoder(2, 8, 1)):
         partition = Partition.of(graph)
-        prices = CutSearch(partition, HOST, {})
+        prices = CutSearch(partition, HOST, Samples({}))
         assert prices.price(prices.run()).seconds <= prices.price(initial_cuts(partition)).seconds
 
 

@@ -11,8 +11,9 @@ from luminal.dim import dim
 from luminal.errors import ScheduleError
 from luminal.passes.place import place
 from luminal.search.chooser import legal_candidates, plain_candidate
-from luminal.search.generate import Candidate, Generator
+from luminal.search.generate import MISFIT, Candidate, Generator
 from luminal.search.machine import Machine
+from luminal.search.samples import Samples
 from luminal.search.shapes import Shapes
 from tests.kernel import regions
 from tests.kernel.test_place import CASES, run_and_compare
@@ -69,7 +70,7 @@ def test_candidates_are_ordered_and_end_in_the_fallbacks(name: str) -> None:
     found = candidates(region, hint)
     assert found[-2:] == fallbacks(region, hint)
     assert {candidate.form for candidate in found} <= {"scalar", "rows", "contraction", "merged"}
-    legal = [str(candidate.schedule) for candidate in legal_candidates(region, HOST, hint)]
+    legal = [str(candidate.schedule) for candidate in legal_candidates(region, HOST, Samples(dict(hint)))]
     assert legal and len(set(legal)) == len(legal)
     assert any(is_legal(region, candidate) for candidate in fallbacks(region, hint))
 
@@ -99,3 +100,32 @@ def test_candidates_do_not_depend_on_the_hash_seed() -> None:
     first, *others = outputs_of_seeds(code)
     assert first.count("\n") > 10 * len(CASES)
     assert all(other == first for other in others)
+
+
+def test_a_schedule_for_several_sizes_loses_least_over_all_of_them() -> None:
+    region = regions.matmul(dim("m"), 64, 32)
+    generators = [Generator(region, HOST, Shapes(region, {"m": m})) for m in (8, 512)]
+    columns = [{c.schedule: c.estimate.seconds(HOST) for c in g.candidates()[:-2]} for g in generators]
+    least = [min(column.values()) for column in columns]
+    chosen = generators[0].candidates(generators[1:])[0]
+    losses = {
+        schedule: sum(column[schedule] / best for column, best in zip(columns, least, strict=True))
+        for schedule in columns[0]
+        if schedule in columns[1]
+    }
+    assert losses[chosen.schedule] == min(losses.values())
+    assert [e.seconds(HOST) for e in (chosen.estimate, *chosen.others)] == [
+        c[chosen.schedule] for c in columns
+    ]
+
+
+def test_a_schedule_that_other_sizes_rule_out_is_taken_to_lose_there() -> None:
+    """A single element has no lanes."""
+    b = regions.Builder()
+    region = b.region({"i": dim("n")}, [dim("n")], [(b.apply("exp2", b.read(0, {"i": 1})), {"i": 1})])
+    first, second = (Generator(region, HOST, Shapes(region, {"n": n})) for n in (512, 1))
+    assert [c.form for c in second.candidates()] == ["scalar", "scalar"]
+    found = [c for c in first.candidates([second]) if c.form != "scalar"]
+    best = second.candidates()[0].estimate.seconds(HOST)
+    assert found
+    assert all(c.others[0].seconds(HOST) == pytest.approx(MISFIT * best) for c in found)
