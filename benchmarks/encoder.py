@@ -28,6 +28,16 @@ CASES = [
 QUICK_CASES = [case for case in CASES if case.sizes == {"batch": 8, "length": 16}]
 
 
+LAYERS, WIDTH, INNER = 6, 384, 1536
+
+
+def gflop(sizes: dict[str, int]) -> float:
+    """The matrix products: four projections and two of the feed-forward part, scores and their weighted sums."""
+    tokens = sizes["batch"] * sizes["length"]
+    weights = 4 * WIDTH * WIDTH + 2 * WIDTH * INNER
+    return 1e-9 * 2 * LAYERS * tokens * (weights + 2 * sizes["length"] * WIDTH)
+
+
 class Encoder(nn.Module):
     """Token ids and mask, both i64 [batch, length], to hidden states, f32 [batch, length, 384]."""
 

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 
+from luminal.bench_peak import peak_gflops
 from luminal.errors import LuminalError
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ class Suite(Protocol):
 
     def model(self) -> nn.Module: ...
     def inputs(self, sizes: dict[str, int]) -> tuple[Tensor, ...]: ...
+    def gflop(self, sizes: dict[str, int]) -> float: ...
 
 
 def suite_file(name: str) -> Path:
@@ -140,6 +142,7 @@ def run_case(
     contenders: Sequence[Contender],
     settings: Settings,
     folder: Path,
+    work: Work,
 ) -> dict[str, Any]:
     """Compiles and checks the case in every contender, then times them in turns; returns the row."""
     files = {contender.name: folder / f"{contender.name}.npy" for contender in contenders}
@@ -177,6 +180,8 @@ def run_case(
         "first_call_seconds": first_call,
         "error_f64": {name: largest_difference(file, exact) for name, file in files.items()},
         "spread": {name: spread(values) for name, values in medians.items()},
+        "gflop": work.gflop,
+        "peak_gflops": work.peak_gflops,
     }
 
 
@@ -186,6 +191,14 @@ def spread(values: Sequence[float]) -> float:
         return 0.0
     low, middle, high = statistics.quantiles(values, n=4)
     return round((high - low) / middle, 3)
+
+
+@dataclass(frozen=True)
+class Work:
+    """The multiply-adds that a case cannot do without, each counted as two, and the machine's most per second."""
+
+    gflop: float
+    peak_gflops: float
 
 
 @dataclass(frozen=True)
@@ -200,6 +213,16 @@ def speedup(row: dict[str, Any]) -> float:
     return min(row["peers"].values()) / row["luminal_ms"]
 
 
+def part_of_peak(row: dict[str, Any]) -> float:
+    """The time that the multiply-adds of a case take at the machine's peak, over Luminal's."""
+    return row["gflop"] / row["peak_gflops"] / (1e-3 * row["luminal_ms"])
+
+
+def most_speedup(row: dict[str, Any]) -> float:
+    """The speed-up that a program would have which did the case's multiply-adds at the peak and nothing else."""
+    return speedup(row) / part_of_peak(row)
+
+
 def geometric_mean(values: Iterable[float]) -> float:
     logs = [math.log(value) for value in values]
     return math.exp(sum(logs) / len(logs)) if logs else math.nan
@@ -208,9 +231,11 @@ def geometric_mean(values: Iterable[float]) -> float:
 def result_table(rows: Sequence[dict[str, Any]], peers: Sequence[str]) -> Table:
     from rich.table import Table
 
-    table = Table(title="Milliseconds a call; speed-up is the best peer's time over Luminal's")
+    table = Table(
+        title="Milliseconds a call; speed-up: the best peer's time over Luminal's; at peak: over arithmetic alone"
+    )
     table.add_column("case", no_wrap=True)
-    for heading in ("threads", *peers, "luminal", "speed-up", "spread", "error / eager's"):
+    for heading in ("threads", *peers, "luminal", "speed-up", "at peak", "spread", "error / eager's"):
         table.add_column(heading, justify="right")
     for row in rows:
         error = row["error_f64"]["luminal"] / max(row["error_f64"]["eager"], 1e-300)
@@ -221,6 +246,7 @@ def result_table(rows: Sequence[dict[str, Any]], peers: Sequence[str]) -> Table:
             *(f"{row['peers'][peer]:.3f}" for peer in peers),
             f"{row['luminal_ms']:.3f}",
             f"[{'green' if ratio >= 1 else 'red'}]{ratio:.2f}",
+            f"{most_speedup(row):.2f}",
             f"{max(row['spread'].values()):.0%}",
             f"{error:.2f}",
         )
@@ -236,6 +262,7 @@ def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
         groups.setdefault("dynamic" if row["dynamic"] else "static", []).append(ratio)
     return {
         "geometric_mean": round(geometric_mean(ratios), 3),
+        "at_peak": round(geometric_mean(map(most_speedup, rows)), 3),
         "by_setting": {name: round(geometric_mean(values), 3) for name, values in sorted(groups.items())},
         "slower": [
             f"{row['case']}, {row['threads']} threads: {ratio:.2f}"
@@ -314,6 +341,8 @@ def run(options: argparse.Namespace) -> int:
         folder = Path(name)
         task = bars.add_task("starting", total=len(cases) * len(thread_counts))
         for threads in thread_counts:
+            bars.update(task, description=f"{threads} threads, peak")
+            peak = peak_gflops(threads)
             contenders = [
                 Contender(contender, threads, file, folder / f"{contender}-{threads}.log")
                 for contender in (*peers, "luminal")
@@ -321,7 +350,8 @@ def run(options: argparse.Namespace) -> int:
             try:
                 for case in cases:
                     bars.update(task, description=f"{threads} threads, {case.name}")
-                    rows.append(run_case(Path(file).stem, case, threads, contenders, settings, folder))
+                    work = Work(suite.gflop(case.sizes), peak)
+                    rows.append(run_case(Path(file).stem, case, threads, contenders, settings, folder, work))
                     bars.update(task, advance=1)
                     write(options.json, rows, settings)
             finally:
@@ -348,7 +378,10 @@ def write(file: Path | None, rows: Sequence[dict[str, Any]], settings: Settings)
 
 
 def report(console: Any, totals: dict[str, Any]) -> None:
-    console.print(f"Geometric mean against the best peer: {totals['geometric_mean']:.2f}")
+    console.print(
+        f"Geometric mean against the best peer: {totals['geometric_mean']:.2f} "
+        f"(arithmetic at the machine's peak alone: {totals['at_peak']:.2f})"
+    )
     for name, value in totals["by_setting"].items():
         console.print(f"  {name}: {value:.2f}")
     console.print("Slower in: " + ("; ".join(totals["slower"]) if totals["slower"] else "none"))

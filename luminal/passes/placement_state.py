@@ -14,6 +14,7 @@ from luminal.dialects.kernel.schedule import CarriedLoop, Schedule, Stage, Targe
 from luminal.dialects.kernel.terms import Region, Term
 from luminal.errors import ScheduleError
 from luminal.passes.nest import MemoryLoop, OpenStage, PlacedBuffer, PlacedFactor, Scope
+from luminal.passes.packed_loads import packed_loads
 
 Values = list[SSAValue]
 
@@ -35,6 +36,7 @@ class PlacementState(ABC):
         self.allocations = 0
         self.nested = 0
         self.scopes_read: dict[int, dict[Term, frozenset[str | None]]] = {}
+        packed_loads(region, schedule)  # which must be legal
         for stage in schedule.kept:
             self._keep(self._open_stage(stage))
         for loop in schedule.loops:

@@ -11,12 +11,12 @@ from luminal.dialects.graph_op import GraphOp
 from luminal.dialects.kernel.placed_interpreter import interpret_placed
 from luminal.dialects.kernel.schedule import Schedule
 from luminal.dialects.kernel.terms import Region
+from luminal.passes.packed_loads import PackedLoad, packed_loads
 from luminal.passes.place import place
 from luminal.passes.region_graph import RegionGraph
 from luminal.plan.build import KernelFacts, Outline, build_plan
 from luminal.plan.kernels import InterpretedKernel, Kernel
 from luminal.plan.native_kernels import KernelCompiler, KernelSource
-from luminal.plan.packing import PackedLoad, packed_loads
 from luminal.plan.plan import Plan
 from luminal.search.chooser import Choice
 

@@ -9,8 +9,9 @@ from luminal.dialects.tensor_type import TensorType
 from luminal.dim import Dim, Symbol, as_dim, symbol_dim
 from luminal.errors import CompileError, DimRangeError
 from luminal.passes.memory_plan import Block, plan_arena, sample_dims
+from luminal.passes.packed_loads import PackedLoad
 from luminal.passes.region_graph import CheckStep, OpaqueStep, RegionGraph, RegionStep, RegionValue
-from luminal.plan.packing import PackedLoad, packing_of
+from luminal.plan.packing import packing_of
 from luminal.plan.plan import (
     THREADS,
     Condition,

@@ -14,9 +14,10 @@ from luminal.dialects.kernel.terms import Region
 from luminal.emit_cpu.jit import Library, Target, load_object
 from luminal.emit_cpu.pool import process_pool
 from luminal.errors import CompileError
+from luminal.passes.packed_loads import packed_loads
 from luminal.plan.kernels import SIGNATURE
 from luminal.plan.native_kernels import KernelCompiler, KernelSource
-from luminal.plan.packing import pack, packed_elements, packed_loads, packing_of
+from luminal.plan.packing import pack, packed_elements, packing_of
 from luminal.plan.plan import Storage
 from luminal.runtimes.memory import allocate
 from luminal.search.machine import Machine

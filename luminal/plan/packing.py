@@ -1,4 +1,4 @@
-"""Parameters laid out for the kernels that read them: which layouts a schedule asks for, and how they are filled.
+"""Parameters laid out for the kernels that read them: how the layouts that schedules ask for are filled.
 
 B[k, j] as j:32 k:1024 j:32     the 32 lanes of j next to each other, for every k; zeros beyond B's edge
 """
@@ -7,42 +7,17 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from luminal.dialects.kernel.schedule import Buffer, Schedule
-from luminal.dialects.kernel.terms import Region, Term
+from luminal.dialects.kernel.terms import Region
 from luminal.dim import Dim, DimLike
 from luminal.errors import ScheduleError
 from luminal.passes.nest import PlacedBuffer
+from luminal.passes.packed_loads import PackedLoad
 from luminal.plan.plan import Packing, Storage
-
-
-class PackedLoad(NamedTuple):
-    """A load of a constant that a kernel reads from a layout of its own."""
-
-    buffer: Buffer
-    load: Term
-
-
-def packed_loads(region: Region, schedule: Schedule) -> dict[int, PackedLoad]:
-    """The arguments that a schedule wants packed: argument -> its layout and the load that says what goes where."""
-    found: dict[int, PackedLoad] = {}
-    terms: list[Term] | None = None
-    for stage in schedule.kept:
-        for target in stage.targets:
-            if target.buffer is None or target.buffer.home != "packed":
-                continue
-            terms = region.terms() if terms is None else terms
-            load = terms[target.term]
-            if load.op != "load" or not region.arguments[load.load.argument].constant:
-                raise ScheduleError(f"%{target.term} is packed by the host, but is no load of a constant")
-            if load.load.dynamic or load.load.guarded or load.load.argument in found:
-                raise ScheduleError(f"%{target.term} cannot be packed: it is guarded, or read in two ways")
-            found[load.load.argument] = PackedLoad(target.buffer, load)
-    return found
 
 
 def packing_of(

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from luminal.dialects.kernel.schedule import Buffer, Factor, Stage, Target
 from luminal.dialects.kernel.terms import Region, Term
+from luminal.passes.packed_loads import is_only_load
 from luminal.search.machine import Machine
 from luminal.search.roofline import Estimate, contraction_seconds, row_seconds
 from luminal.search.shapes import (
@@ -271,6 +272,7 @@ class NestGenerator:
             right.op == "load"
             and self.region.arguments[right.load.argument].constant
             and not right.load.dynamic
+            and is_only_load(right, self.numbers)
         ):
             if right.free & bound or right.load.guarded:
                 return False

@@ -28,6 +28,9 @@ def model():
 def inputs(sizes):
     return (torch.randn(sizes["rows"], 8, generator=torch.Generator().manual_seed(1)),)
 
+def gflop(sizes):
+    return 2e-9 * sizes["rows"] * (8 * 16 + 16 * 4)
+
 """
 NOISY = """
 class FIRST(nn.Module):
@@ -61,6 +64,7 @@ def test_rows_of_the_json_file(tmp_path: Path, capsys: pytest.CaptureFixture[str
         assert row["luminal_ms"] > 0 and row["peers"].keys() == {"eager"} and row["peers"]["eager"] > 0
         assert row["first_call_seconds"]["luminal"] > 0
         assert row["error_f64"]["luminal"] < 1e-5
+        assert row["gflop"] == pytest.approx(2e-9 * int(row["case"][5]) * 192) and row["peak_gflops"] > 1
     assert content["summary"]["geometric_mean"] > 0
     assert content["machine"]["versions"]["torch"]
     assert "Geometric mean against the best peer" in capsys.readouterr().out
@@ -102,6 +106,7 @@ def test_the_encoder_suite_has_every_case() -> None:
     token_ids, mask = suite.inputs({"batch": 8, "length": 16})
     assert token_ids.shape == mask.shape == (8, 16)
     assert bool(mask[0].all()) and int(mask.sum(1).min()) >= 8
+    assert suite.gflop({"batch": 8, "length": 128}) == pytest.approx(22.95, abs=0.01)
 
 
 def test_largest_difference(tmp_path: Path) -> None:
@@ -124,6 +129,8 @@ def test_summary() -> None:
             "dynamic": True,
             "luminal_ms": 1.0,
             "peers": {"eager": 4.0, "inductor": 9.0},
+            "gflop": 0.05,
+            "peak_gflops": 100.0,
         },
         {
             "case": "b",
@@ -131,9 +138,12 @@ def test_summary() -> None:
             "dynamic": True,
             "luminal_ms": 2.0,
             "peers": {"eager": 1.0, "inductor": 9.0},
+            "gflop": 0.1,
+            "peak_gflops": 100.0,
         },
     ]
     totals = bench.summary(rows)
     assert totals["geometric_mean"] == round(math.sqrt(2), 3)
     assert totals["by_setting"] == {"1 threads": 4.0, "2 threads": 0.5, "dynamic": round(math.sqrt(2), 3)}
+    assert totals["at_peak"] == 2.828  # 0.5 of 1 ms and 1 of 2 ms are arithmetic
     assert totals["slower"] == ["b, 2 threads: 0.50"]

@@ -14,13 +14,14 @@ from luminal.dialects.tensor_type import TensorType, tensor_type
 from luminal.dim import Dim, Symbol, as_dim, symbol_dim
 from luminal.dtype import DType, f32
 from luminal.emit_cpu.jit import Target, compile_object, load_object
+from luminal.passes.packed_loads import PackedLoad, packed_loads
 from luminal.passes.place import place
 from luminal.passes.region_graph import RegionGraph, RegionStep, RegionValue
 from luminal.plan.build import KernelFacts, Outline, build_plan
 from luminal.plan.executable import PlanExecutable
 from luminal.plan.kernels import InterpretedKernel
 from luminal.plan.native_entry import FrameLayout, entry_text, segment_names
-from luminal.plan.packing import PackedLoad, packed_elements, packed_loads
+from luminal.plan.packing import packed_elements
 from luminal.plan.plan import KernelStep, Plan
 from luminal.stats import Stats
 

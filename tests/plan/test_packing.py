@@ -15,9 +15,14 @@ from luminal.dialects.kernel.terms import Affine, Argument, Output, Region, Term
 from luminal.dim import as_dim
 from luminal.dtype import f32
 from luminal.errors import ScheduleError, UnsetInputError
+from luminal.passes.packed_loads import PackedLoad, packed_loads
+from luminal.passes.place import place
 from luminal.plan.constants import Constant, invalidate, packed_array
-from luminal.plan.packing import PackedLoad, pack, packed_elements, packed_loads, packing_of
+from luminal.plan.packing import pack, packed_elements, packing_of
 from luminal.plan.plan import Storage
+from luminal.search.generate import Generator
+from luminal.search.machine import Machine
+from luminal.search.shapes import Shapes
 from tests.plan.helpers import D0, S, executable, graph_of, step, value
 
 ROWS, COLUMNS = 5, 7
@@ -131,6 +136,30 @@ def test_layouts_of_one_parameter_are_shared_while_somebody_holds_them() -> None
 def test_what_cannot_be_packed(schedule: str, message: str) -> None:
     with pytest.raises(ScheduleError, match=message):
         packed_loads(product_region(), parse_schedule(schedule))
+
+
+def square_region() -> Region:
+    """x @ x, of a constant."""
+    table = TermTable()
+    left, right = (table.read(0, Affine.of(strides), f32) for strides in ({"i": 8, "k": 1}, {"k": 8, "j": 1}))
+    total = table.reduce("sum", ["k"], (table.apply("mul", (left, right), None, f32),))
+    return Region(
+        table,
+        dict.fromkeys("ijk", as_dim(8)),
+        [Argument(f32, as_dim(64), constant=True)],
+        [Output(total, as_dim(64), Affine.of({"i": 8, "j": 1}), indices=frozenset("ij"))],
+    )
+
+
+def test_a_constant_that_is_read_in_two_ways_is_not_packed() -> None:
+    """The other factor of x @ x would be read from the packed layout."""
+    region = square_region()
+    schedule = parse_schedule("out0: i:* j:* k:*; keep %1 packed k:* j:* at kernel: .")
+    with pytest.raises(ScheduleError, match="read in two ways"):
+        place(region, schedule, "kernel")
+    found = Generator(region, Machine(4, 16), Shapes(region, {})).candidates()
+    assert any(candidate.form == "contraction" for candidate in found)
+    assert not any("packed" in str(candidate.schedule) for candidate in found)
 
 
 def test_a_layout_lacks_an_index_or_has_a_symbolic_size() -> None:

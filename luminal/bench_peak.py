@@ -1,0 +1,79 @@
+"""The most that this machine computes: fused multiply-adds on registers alone, the measure of what a peak is."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import time
+
+from luminal.emit_cpu.jit import Target, compile_object, load_object
+
+ACCUMULATORS = 16
+"""Independent chains: more than latency times throughput of any processor at hand, fewer than registers."""
+PASSES = 7
+SECONDS = 0.05
+
+
+def peak_gflops(threads: int) -> float:
+    """GFLOP/s in f32 of `threads` cores that do nothing else: the best of several short passes, all cores at once.
+
+    What it gives is what the machine gave at that moment, with its clock and its neighbours.
+    """
+    target = Target.host()
+    lanes = target.vector_bits // 32
+    library = load_object(compile_object(_text(lanes), target), ["multiply_adds"])
+    function = ctypes.CFUNCTYPE(ctypes.c_float, ctypes.c_int64)(library["multiply_adds"])
+    rounds = 1 << 10
+    while _seconds(function, rounds, 1) < SECONDS:
+        rounds *= 2
+    best = min(_seconds(function, rounds, threads) for _ in range(PASSES))
+    return 2.0 * lanes * ACCUMULATORS * rounds * threads / best / 1e9
+
+
+def _seconds(function: ctypes._CFunctionType, rounds: int, threads: int) -> float:
+    workers = [threading.Thread(target=function, args=(rounds,)) for _ in range(threads)]
+    started = time.perf_counter()
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    return time.perf_counter() - started
+
+
+def _text(lanes: int) -> str:
+    """float multiply_adds(i64 rounds): each round is one multiply-add in each chain."""
+    vector = f"<{lanes} x float>"
+    chains = range(ACCUMULATORS)
+    begins = "\n".join(
+        f"  %a{n} = phi {vector} [ zeroinitializer, %entry ], [ %b{n}, %loop ]" for n in chains
+    )
+    steps = "\n".join(
+        f"  %b{n} = call {vector} @llvm.fma.v{lanes}f32({vector} %a{n}, {vector} %factor, {vector} %factor)"
+        for n in chains
+    )
+    sums = "\n".join(
+        f"  %s{n} = fadd {vector} %b{n}, {f'%s{n - 1}' if n else 'zeroinitializer'}" for n in chains
+    )
+    # the factor depends on an argument, so that nothing is computed while compiling
+    return f"""
+declare {vector} @llvm.fma.v{lanes}f32({vector}, {vector}, {vector})
+define float @multiply_adds(i64 %rounds) {{
+entry:
+  %number = uitofp i64 %rounds to float
+  %small = fmul float %number, 0x3810000000000000
+  %first = insertelement {vector} poison, float %small, i32 0
+  %factor = shufflevector {vector} %first, {vector} poison, <{lanes} x i32> zeroinitializer
+  br label %loop
+loop:
+  %i = phi i64 [ 0, %entry ], [ %next, %loop ]
+{begins}
+{steps}
+  %next = add i64 %i, 1
+  %more = icmp ult i64 %next, %rounds
+  br i1 %more, label %loop, label %done
+done:
+{sums}
+  %result = extractelement {vector} %s{ACCUMULATORS - 1}, i32 0
+  ret float %result
+}}
+"""
