@@ -68,12 +68,12 @@ def test_digits_place_every_element_and_pad_with_zeros(data: st.DataObject) -> N
     result = np.full(packed_elements(packing), 77, np.uint32)
     pack(source, packing, result)
     expected = np.zeros([extent for _, extent, _, _ in packing.digits], np.uint32)
-    for place in np.ndindex(*expected.shape):
+    for corner in np.ndindex(*expected.shape):
         index = {"i": 0, "j": 0}
-        for digit, (name, _, weight, _) in zip(place, packing.digits, strict=True):
+        for digit, (name, _, weight, _) in zip(corner, packing.digits, strict=True):
             index[name] += digit * weight
         if all(index[name] < sizes[name] for name in index):
-            expected[place] = source[offset + sum(index[n] * strides[n] for n in index)]
+            expected[corner] = source[offset + sum(index[n] * strides[n] for n in index)]
     assert np.array_equal(result.reshape(expected.shape), expected)
 
 
