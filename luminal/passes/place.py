@@ -125,6 +125,8 @@ class _Placer(FoldPlacement):
         return [] if scans else list(op.carried)
 
     def _loop(self, factor: PlacedFactor) -> Loop:
+        if factor.role == "partial":
+            raise ScheduleError(f"loop {factor} is partial, but is not one of a reduction")
         outer = self._open_loops(factor.index)
         whole = self.region.whole(factor.index)[0]
         weight = self._weight(factor)

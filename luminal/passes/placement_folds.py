@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import cast
 
 from xdsl.ir import SSAValue
@@ -43,7 +44,9 @@ class FoldPlacement(MemoryPlacement):
         stage = self.stage
         group = self._reduction_group(term, indices)
         riders = self._riders(group, indices)
-        inits = [self._identity(r.reduce.monoid, r, n) for r in group for n in range(len(r.operands))]
+
+        def identities() -> Values:
+            return [self._identity(r.reduce.monoid, r, n) for r in group for n in range(len(r.operands))]
 
         def body(carries: Values) -> Values:
             self.stage = stage
@@ -57,7 +60,18 @@ class FoldPlacement(MemoryPlacement):
                 self._write(target)
             return following
 
-        results = self._nest_carrying(self._unbound(indices), inits, body)
+        def fold(factors: Sequence[PlacedFactor], inits: Values) -> Values:
+            first = next((n for n, factor in enumerate(factors) if factor.role == "partial"), None)
+            if first is None:
+                return self._nest_carrying(factors, inits, body)
+            inner = [replace(factors[first], role="loop"), *factors[first + 1 :]]
+            return self._nest_carrying(
+                factors[:first],
+                inits,
+                lambda carries: self._combine(group, carries, fold(inner, identities())),
+            )
+
+        results = fold(self._unbound(indices), identities())
         self.stage = stage
         found: SSAValue | None = None
         for reduction in group:
@@ -68,6 +82,16 @@ class FoldPlacement(MemoryPlacement):
             found = value if reduction is term else found
         assert found is not None
         return found
+
+    def _combine(self, group: Sequence[Term], carries: Values, partials: Values) -> Values:
+        """What the loops around carry, and what one iteration of theirs has folded."""
+        combined: Values = []
+        for reduction in group:
+            span = slice(len(combined), len(combined) + len(reduction.operands))
+            op = AccumulateOp.of(reduction.reduce.monoid, carries[span], partials[span], None)
+            self.block.add_op(op)
+            combined += op.combined
+        return combined
 
     def _accumulate(self, reduction: Term, indices: frozenset[str], carries: Values) -> Values:
         element = reduction.operands[0]
@@ -167,6 +191,8 @@ class FoldPlacement(MemoryPlacement):
             if term.op == "scan" and term.scan.index == factor.index:
                 scans.append(term)
         for scan in scans:
+            if any(scope.factor is not None and scope.factor.index == factor.index for scope in self.path):
+                raise ScheduleError(f"{scan} stands inside a loop over its own index")
             others = self._unbound(scan.free - {factor.index})
             if others or any(f.index == factor.index for f in self.stage.registers):
                 raise ScheduleError(

@@ -28,6 +28,9 @@ from luminal.search.shapes import (
 TILES = ((4, 3, 2, 1), (12, 8, 6, 4, 2, 1), (1, 4, 16), (False, True), (False, True))
 COARSE_TILES = ((4, 2, 1), (8, 4, 1), (4, 1), (False, True), (False,))
 
+PARTIAL_STEPS = (128, 192, 160, 96, 256)
+"""Addends of a short sum, of which a long one is made up: the error of n then grows as that of n / 128 does."""
+
 
 @dataclass(frozen=True, slots=True)
 class Nest:
@@ -210,6 +213,7 @@ class NestGenerator:
         inner = [Factor(row, block)] if block > 1 else []
         sums = [Factor(i, None) for i in contraction.sums]
         unroll = next((u for u in (4, 2) if self._fits(sums[-1].index, u)), 1)
+        sums += self._partial(sums[-1].index, unroll)
         if unroll > 1:
             sums.append(Factor(sums[-1].index, unroll, "unroll"))
         registers = [Factor(row, tile, "tile")] if tile > 1 else []
@@ -251,6 +255,13 @@ class NestGenerator:
             self.shapes, contraction, self.machine, lane, row, vectors, tile, packs, bool(pack_rows)
         )
         return Nest(factors, tuple(kept), Estimate(estimate, 1), "contraction")
+
+    def _partial(self, index: str, unroll: int) -> list[Factor]:
+        """A loop that adds up short sums where a sum is long, which rounds less; none where it is short."""
+        for steps in PARTIAL_STEPS:
+            if self.shapes.sizes[index] >= 2 * steps and self._fits(index, steps):
+                return [Factor(index, steps // unroll, "partial")]
+        return []
 
     def _panel(
         self,

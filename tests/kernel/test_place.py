@@ -99,7 +99,8 @@ def random_schedule(region: Region, draw: random.Random) -> Schedule:
                 name = f"l{len(names)}" if draw.random() < 0.7 else None
                 if name:
                     names.append(name)
-                role = "unroll" if extent is not None and draw.random() < 0.2 else "loop"
+                roles = ["unroll", "partial", *["loop"] * 6] if extent is not None else ["loop"]
+                role = draw.choice(roles)
                 loops.append(Factor(index, extent, role, name, draw.random() < 0.2))
         if draw.random() < 0.5:
             position = {index: rank for rank, index in enumerate(draw.sample(some, len(some)))}
@@ -164,6 +165,7 @@ def test_placed_text_parses_back() -> None:
         ("out0: q:* i:* j:* k:*", "no index 'q'"),
         ("out0: i:* j:*", "k"),
         ("out0: i:4 j:* k:*", "does not cover"),
+        ("out0: i:* j:* j:4:partial k:*", "not one of a reduction"),
         ("out0: i:*:tile j:* k:*", "constant extent"),
         ("out0: i:* j:*:parallel k:*", "not outermost"),
         ("out0: i:4:lane j:4:lane k:*", "lane"),
@@ -175,6 +177,32 @@ def test_illegal_schedules_say_why(text: str, message: str) -> None:
     region = regions.matmul(8, 16, 8)
     with pytest.raises(ScheduleError, match=message):
         run_and_compare(region, parse_schedule(text), {})
+
+
+def test_a_scan_does_not_begin_anew_in_a_loop_over_its_own_index() -> None:
+    """out[i, j] = the running sum over j, kept anew for each j: every one would be its first element."""
+    region, dims = CASES["cumulative"]
+    scan = next(n for n, term in enumerate(region.terms()) if term.op == "scan")
+    schedule = parse_schedule(f"out0: j:* i:*@a; keep %{scan} as i:* j:* from a at a: i:* j:*")
+    with pytest.raises(ScheduleError, match="inside a loop over its own index"):
+        run_and_compare(region, schedule, dims)
+
+
+@pytest.mark.parametrize(
+    "steps", ["k:* k:2:partial", "k:* k:2:partial k:2:partial", "k:4:partial", "k:* k:4:partial k:2:tile"]
+)
+def test_partial_sums_are_added_up(steps: str) -> None:
+    """Sums of 2, 4 or 8 products, whole ones and one that is cut off."""
+    for size in (16, 13, 3):
+        region = regions.matmul(8, 16, size)
+        if steps.startswith("k:4:") and size > 4:
+            continue
+        run_and_compare(region, parse_schedule(f"out0: i:* j:* {steps} i:2:tile j:4:lane"), {})
+
+
+def test_a_partial_maximum_keeps_its_place() -> None:
+    region, dims = CASES["argmax"]
+    run_and_compare(region, parse_schedule("out0: i:* j:* j:2:partial j:2:unroll"), dims)
 
 
 @pytest.mark.parametrize(

@@ -81,8 +81,19 @@ class Program:
             number += step.results
         return found
 
-    def source(self, name: str = "program", shapes: bool = True) -> str:
-        """The program as a function of its inputs; `shapes` reads the symbols off them."""
+    @property
+    def live(self) -> list[bool]:
+        """For each step, whether an output or an update needs it: the others need not run, nor raise."""
+        needed = {*self.outputs, *(number for _, number in self.updates)}
+        found: list[bool] = []
+        for step, first in zip(reversed(self.steps), reversed(self.first_results), strict=True):
+            found.append(not needed.isdisjoint(range(first, first + step.results)))
+            needed |= set(step.operands) if found[-1] else set()
+        return found[::-1]
+
+    def source(self, name: str = "program", shapes: bool = True, dead: bool = True) -> str:
+        """The program as a function of its inputs; `shapes` reads the symbols off them; without `dead` the steps that
+        are not live are left out."""
         from tests.property.operations import OPERATIONS
 
         arguments = ", ".join(f"v{n}" for n in range(len(self.inputs)))
@@ -92,7 +103,9 @@ class Program:
                 place = self.place_of(symbol)
                 if place is not None:
                     lines.append(f"    {symbol} = v{place[0]}.shape[{place[1]}]")
-        for step, first in zip(self.steps, self.first_results, strict=True):
+        for step, first, live in zip(self.steps, self.first_results, self.live, strict=True):
+            if not live and not dead:
+                continue
             targets = ", ".join(f"v{first + n}" for n in range(step.results))
             names = [f"v{number}" for number in step.operands]
             values = {key: _text(key, value) for key, value in step.attributes}
@@ -110,10 +123,15 @@ class Program:
                 return number, one.shape.index(symbol)
         return None
 
-    def function(self, names: Mapping[str, Any], shapes: bool = True) -> Callable[..., tuple[Any, ...]]:
+    def function(
+        self, names: Mapping[str, Any], shapes: bool = True, dead: bool = True
+    ) -> Callable[..., tuple[Any, ...]]:
         """The function that `source` defines, over these names."""
         scope = dict(names)
-        exec(compile(self.source(shapes=shapes), f"<program {self.kind} {self.seed}>", "exec"), scope)
+        exec(
+            compile(self.source(shapes=shapes, dead=dead), f"<program {self.kind} {self.seed}>", "exec"),
+            scope,
+        )
         return scope["program"]
 
     def shape_of(self, number: int, sizes: Mapping[str, int]) -> tuple[int, ...]:

@@ -329,9 +329,11 @@ def compare(predicate: str) -> Rule:
 
 def logic(kind: str) -> Rule:
     def rule(c: Context, xs: Sequence[Interval]) -> Interval:
-        found = [iv.convert(x, torch.bool) for x in xs]
         if "other" in c.values:
-            found.append(exact(torch.tensor(bool(c.values["other"]))))
+            found = [iv.convert(xs[0], torch.bool), exact(torch.tensor(bool(c.values["other"])))]
+        else:  # each counts as true where it is not 0 in the common dtype
+            common = torch.result_type(*c.operands)
+            found = [iv.convert(iv.convert(x, common), torch.bool) for x in xs]
         a, b = found
         none = torch.zeros((), dtype=torch.bool)
         if kind == "and":

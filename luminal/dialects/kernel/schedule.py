@@ -7,7 +7,8 @@ It prints as one line of text, which is its key in the results database and pars
 
 Each stage factors the indices that are not yet bound where it stands.  A factor is
 `index:extent[:role][:masked][@name]`, outermost first; `*` stands for what is left of the index.  Roles: loop (the
-default), parallel, unroll, tile (unrolled in registers, one value each), lane (the lanes of a vector).
+default), parallel, unroll, partial (a loop of a reduction that folds from the identity and is then folded into what
+the loops around it carry), tile (unrolled in registers, one value each), lane (the lanes of a vector).
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from dataclasses import dataclass
 
 from luminal.errors import ScheduleError
 
-ROLES = ("loop", "parallel", "unroll", "tile", "lane")
-LOOP_ROLES = ("loop", "parallel", "unroll")
+ROLES = ("loop", "parallel", "unroll", "partial", "tile", "lane")
+LOOP_ROLES = ("loop", "parallel", "unroll", "partial")
 
 
 @dataclass(frozen=True, slots=True)
