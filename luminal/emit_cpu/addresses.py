@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from xdsl.ir import SSAValue
 
-from luminal.dialects.kernel.placed import reference_of
+from luminal.dialects.kernel.placed_base import reference_of
 from luminal.dialects.kernel.placed_types import Address, Tile, TileAxis
 from luminal.dim import Dim
 from luminal.emit_cpu.arithmetic import memory_element

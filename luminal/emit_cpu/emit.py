@@ -17,7 +17,9 @@ from dataclasses import dataclass
 
 from xdsl.ir import Block, SSAValue
 
-from luminal.dialects.kernel.placed import AllocateOp, ForOp, FunctionOp, GuardOp, ParallelOp, reference_of
+from luminal.dialects.kernel.placed import GuardOp
+from luminal.dialects.kernel.placed_base import reference_of
+from luminal.dialects.kernel.placed_loops import AllocateOp, ForOp, FunctionOp, ParallelOp
 from luminal.dialects.kernel.placed_types import Loop
 from luminal.dim import Dim, as_dim, dim_max
 from luminal.emit_cpu.jit import Target

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from luminal.dialects.kernel.placed import FunctionOp
+from luminal.dialects.kernel.placed_loops import FunctionOp
 from luminal.emit_cpu.emit import ALIGNMENT, Emitted, emit_function
 from luminal.emit_cpu.jit import Library, Target, compile_object, load_object
 

@@ -18,16 +18,14 @@ from luminal.dialects.kernel.placed import (
     ConstantOp,
     ContractOp,
     DimensionOp,
-    ForOp,
     GuardOp,
     IndexOp,
     LoadOp,
     ReduceOp,
     StoreOp,
-    YieldOp,
-    reference_of,
-    tile_of,
 )
+from luminal.dialects.kernel.placed_base import reference_of, tile_of
+from luminal.dialects.kernel.placed_loops import ForOp, YieldOp
 from luminal.dialects.kernel.placed_types import Tile
 from luminal.dim import Dim, as_dim
 from luminal.dtype import DType

@@ -20,16 +20,8 @@ from typing import cast
 from xdsl.dialects.builtin import IndexType
 from xdsl.ir import Attribute, Block, SSAValue
 
-from luminal.dialects.kernel.placed import (
-    ApplyOp,
-    ConstantOp,
-    DimensionOp,
-    ForOp,
-    FunctionOp,
-    IndexOp,
-    ParallelOp,
-    YieldOp,
-)
+from luminal.dialects.kernel.placed import ApplyOp, ConstantOp, DimensionOp, IndexOp
+from luminal.dialects.kernel.placed_loops import ForOp, FunctionOp, ParallelOp, YieldOp
 from luminal.dialects.kernel.placed_types import Loop
 from luminal.dialects.kernel.schedule import Schedule
 from luminal.dialects.kernel.terms import ELEMENTWISE, Affine, Region, Term

@@ -13,7 +13,8 @@ from typing import cast
 from xdsl.ir import SSAValue
 
 from luminal.dialects.kernel.monoids import identity_bits
-from luminal.dialects.kernel.placed import AccumulateOp, ApplyOp, ConstantOp, ContractOp, ReduceOp, tile_of
+from luminal.dialects.kernel.placed import AccumulateOp, ApplyOp, ConstantOp, ContractOp, ReduceOp
+from luminal.dialects.kernel.placed_base import tile_of
 from luminal.dialects.kernel.placed_types import TileAxis
 from luminal.dialects.kernel.schedule import Target
 from luminal.dialects.kernel.terms import Term, depends_on

@@ -6,7 +6,8 @@ from typing import cast
 
 from xdsl.ir import SSAValue
 
-from luminal.dialects.kernel.placed import AllocateOp, ApplyOp, GuardOp, LoadOp, StoreOp
+from luminal.dialects.kernel.placed import ApplyOp, GuardOp, LoadOp, StoreOp
+from luminal.dialects.kernel.placed_loops import AllocateOp
 from luminal.dialects.kernel.placed_types import Address, TileAxis
 from luminal.dialects.kernel.schedule import Target
 from luminal.dialects.kernel.terms import Affine, Output, Term

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, field
 
-from luminal.dialects.kernel.placed import FunctionOp
+from luminal.dialects.kernel.placed_loops import FunctionOp
 from luminal.dialects.kernel.region_text import region_text
 from luminal.dialects.kernel.schedule import Schedule
 from luminal.dialects.kernel.terms import Region

@@ -10,7 +10,7 @@ from xdsl.utils.exceptions import VerifyException
 
 from luminal.dialects.graph_op import LUMINAL
 from luminal.dialects.kernel.dialect import KERNEL
-from luminal.dialects.kernel.placed import FunctionOp
+from luminal.dialects.kernel.placed_loops import FunctionOp
 from luminal.dialects.kernel.region_ops import RegionOp, region_of, region_operation
 from luminal.dialects.kernel.region_text import region_text
 from luminal.errors import ScheduleError

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from luminal.dialects.kernel.placed import FunctionOp
 from luminal.dialects.kernel.placed_interpreter import interpret_placed
+from luminal.dialects.kernel.placed_loops import FunctionOp
 from luminal.dialects.kernel.region_text import region_key
 from luminal.dialects.kernel.schedule import Schedule
 from luminal.dialects.kernel.terms import Region

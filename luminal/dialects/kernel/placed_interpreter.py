@@ -18,23 +18,18 @@ from luminal.dialects.kernel.combine import combine, combine_pair
 from luminal.dialects.kernel.elementwise import evaluate_elementwise
 from luminal.dialects.kernel.placed import (
     AccumulateOp,
-    AllocateOp,
     ApplyOp,
     ConstantOp,
     ContractOp,
     DimensionOp,
-    ForOp,
-    FunctionOp,
     GuardOp,
     IndexOp,
     LoadOp,
-    ParallelOp,
     ReduceOp,
     StoreOp,
-    YieldOp,
-    reference_of,
-    tile_of,
 )
+from luminal.dialects.kernel.placed_base import reference_of, tile_of
+from luminal.dialects.kernel.placed_loops import AllocateOp, ForOp, FunctionOp, ParallelOp, YieldOp
 from luminal.dialects.kernel.placed_types import Address, Loop, Tile, TileAxis
 from luminal.dtype import DType, from_bits
 
