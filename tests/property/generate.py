@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import random
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import torch
 
+from luminal.dim import Dim
 from tests.property.choices import SHAPE_SIZES
 from tests.property.data import make_input
 from tests.property.maker import Maker, Mismatch
@@ -17,6 +20,8 @@ from tests.property.proposals import PROPOSALS
 KINDS = ("dyadic", "float", "views", "symbolic", "torch")
 SYMBOLS = (("s", 0, 9), ("t", 1, 40), ("n", 0, 20))
 SYMBOLIC_SIZES = ("s", "t", "n", "s", "t", "s + 1", "2*t", "1", "2", "3", "4", "6", "16")
+LARGEST_OTHER = 1_000_000
+"""Elements of a value at sizes that are not the generator's own."""
 LAYOUTS = ("contiguous", "contiguous", "transposed", "strided", "expanded", "channels")
 
 
@@ -86,8 +91,13 @@ def _sizes(maker: Maker) -> list[dict[str, int]]:
             low = max(low, 2) if maker.kind == "torch" else low
             chosen = {"least": low, "one": max(1, low), "large": min(high, 33)}.get(extreme)
             sizes[name] = maker.chance.randint(low, min(high, 17)) if chosen is None else chosen
-        found.append(sizes)
+        if max(_elements(value.shape, sizes) for value in maker.values) <= LARGEST_OTHER:
+            found.append(sizes)
     return found
+
+
+def _elements(shape: Sequence[Dim], sizes: Mapping[str, int]) -> int:
+    return math.prod(size.evaluate(sizes) for size in shape)
 
 
 def _add_inputs(maker: Maker) -> None:
