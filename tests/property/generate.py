@@ -76,8 +76,16 @@ def _with_updates(maker: Maker, program: Program) -> Program:
         )
     except RuntimeError:  # what is copied overlaps where it goes
         return program
-    kept = all(torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in zip(held, updated))
+    kept = all(_is_same(a, b) for a, b in zip(held, updated, strict=True))
     return changed if kept else program
+
+
+def _is_same(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Equal, a NaN to a NaN and a zero to a zero of its sign."""
+    if a.is_floating_point():
+        a, b = (x.nan_to_num(nan=7.0, posinf=math.inf, neginf=-math.inf) for x in (a, b))
+        return torch.equal(a, b) and torch.equal(torch.signbit(a), torch.signbit(b))
+    return torch.equal(a, b)
 
 
 def _sizes(maker: Maker) -> list[dict[str, int]]:

@@ -67,6 +67,8 @@ CANCELLING = ("layer", "rms", "group")
 """Operations that eager spells as x * a + b, where Luminal subtracts first."""
 INEXACT_IN_EAGER = ("sqrt", "rsqrt", "std", "pow_number", *UNARY)
 """Operations of which eager's last bit is not always right, or which take subnormals for 0."""
+EARLY_IN_EAGER = ("sinh", "cosh")
+"""Operations that overflow in eager by way of exp, whose result is twice theirs."""
 ODD_IN_EAGER = (
     "gelu",
     "std",
@@ -304,6 +306,8 @@ class Maker:
         near = operation in INEXACT_IN_EAGER or rounded_inside
         if near and result.is_floating_point():
             inside |= eager_margin(bound, result, rounded_inside)
+        if operation in EARLY_IN_EAGER:
+            inside |= torch.isinf(result) & (bound.low.abs() > torch.finfo(result.dtype).max / 4)
         narrow = result.dtype in iv.WIDE
         odd = operation in ODD_IN_EAGER or (narrow and operation.startswith(CANCELLING))
         odd |= operation == "matmul" and result.dtype == torch.bfloat16  # oneDNN takes subnormals for 0

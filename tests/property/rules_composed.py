@@ -19,9 +19,10 @@ def exponential(x: Interval) -> Interval:
 
 
 def shifted(x: Interval, axes: Sequence[int]) -> Interval:
-    """x minus its maximum, which is at most 0."""
+    """x minus its maximum: at most 0, and what x may differ by where it is computed twice (x = a * b under contract)."""
     distance = iv.subtract(x, folds.extreme(x, axes, True, True))
-    high = torch.where(distance.high > 0, 0.0, distance.high)
+    width = x.high - x.low
+    high = torch.where(distance.high > 0, torch.where(torch.isfinite(width), width, 0.0), distance.high)
     return Interval(distance.low, high, distance.may, x.dtype)
 
 
