@@ -75,6 +75,11 @@ class LuminalOptMain(xDSLOptMain):
         for name, path in PASSES.items():
             self.register_pass(name, lambda name=name, path=path: make_pass(name, path))
 
+    def register_all_targets(self) -> None:
+        super().register_all_targets()
+        # what xDSL's own backends print, they print of its own dialects
+        self.available_targets = {"mlir": self.available_targets["mlir"]}
+
     def register_all_arguments(self, arg_parser: argparse.ArgumentParser) -> None:
         arg_parser.prog = "luminal-opt"
         super().register_all_arguments(arg_parser)

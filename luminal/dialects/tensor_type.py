@@ -68,6 +68,9 @@ class TensorType(Data[tuple[tuple[Dim, ...], DType]], TypeAttribute):
             name = parser.parse_identifier()
             if name not in DTYPES:
                 parser.raise_error(f"no dtype {name}; there are {', '.join(DTYPES)}", position, parser.pos)
+        negative = [size for size in shape if size.constant is not None and size.constant < 0]
+        if negative:
+            parser.raise_error(f"a size cannot be negative: {negative[0]}", position, parser.pos)
         return tuple(shape), DTYPES[name]
 
     def print_parameter(self, printer: Printer) -> None:

@@ -12,7 +12,7 @@ import ctypes
 import itertools
 import os
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -143,9 +143,10 @@ class Library:
         """The address of an exported function."""
         return self.addresses[name]
 
-    def __del__(self) -> None:
-        # A tracker that came through a fork belongs to the parent's LLJIT, whose locks may be held for ever.
-        if self._owner != os.getpid():
+    def __del__(self, process: Callable[[], int] = os.getpid) -> None:
+        # A tracker that came through a fork belongs to the parent's LLJIT, whose locks may be held for ever. (The
+        # default is there still when the interpreter ends and this module's names are gone.)
+        if self._owner != process():
             _abandoned.append(self._tracker)
 
 

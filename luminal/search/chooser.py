@@ -27,7 +27,7 @@ from luminal.search.generate import Candidate, Generator
 from luminal.search.machine import Machine
 from luminal.search.samples import Samples
 from luminal.search.shapes import Shapes
-from luminal.search.verify import Sample, agrees, sample_output
+from luminal.search.verify import Sample, addresses_are_valid, agrees, sample_output
 
 Array = NDArray[Any]
 
@@ -122,6 +122,8 @@ class TimedChooser:
             self.measurer.place(_data(region, n, a.dtype, a.elements.evaluate(dims)))
             for n, a in enumerate(region.arguments)
         ]
+        if not addresses_are_valid(region, arguments, dims):
+            return ModelChooser(self.machine).choose(region, "", samples), 0.0
         outputs = [
             self.measurer.place(np.zeros(o.elements.evaluate(dims), o.dtype.numpy)) for o in region.outputs
         ]
@@ -234,7 +236,7 @@ def _noise() -> Array:
 
 def _data(region: Region, position: int, dtype: DType, elements: int) -> Array:
     """Values near one for arithmetic; zeros where the value is an address or a position, so that it is valid."""
-    if not dtype.is_float and not dtype.is_bool and _addresses(region, position):
+    if not dtype.is_float and _addresses(region, position):
         return np.zeros(elements, dtype.numpy)
     values = np.resize(np.roll(_noise(), 7919 * position), elements)
     if dtype.is_float:

@@ -2,10 +2,15 @@
 
 A candidate is compared with it before it is timed.  Sampling keeps the cost apart from the size: each point needs its
 own reductions alone.
+
+How far a right candidate may be off is found by evaluating the points again with every rounding drawn at random, which
+is Monte Carlo arithmetic (Parker, "Monte Carlo Arithmetic", 1997): where such values scatter the data is
+ill-conditioned, and where they are not even of one kind (NaN, infinite, true) nothing can be said.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -15,22 +20,29 @@ from numpy.typing import NDArray
 
 from luminal.dialects.kernel.combine import combine, combine_pair
 from luminal.dialects.kernel.elementwise import evaluate_elementwise
-from luminal.dialects.kernel.terms import ELEMENTWISE, Affine, Output, Region, Term
+from luminal.dialects.kernel.terms import ELEMENTWISE, Affine, Output, Region, Term, postorder
 from luminal.dim import Dim
 from luminal.dtype import DType, f32, f64, from_bits
 
 Array = NDArray[Any]
 SAMPLED_VALUES = 2_000_000
+CERTAIN = 7 / 8
+"""The part of the points whose kind of value has to be certain."""
+NOISY = ("add", "mul", "recip", "sqrt", "exp2", "log2", "sin", "mod")
+"""Elementwise operations that round."""
 _RUNNING: dict[str, np.ufunc] = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Addresses in an output and what stands there: exact values, and a bound for the error of a candidate."""
+    """Addresses in an output and what stands there: exact values, a bound for the error of a candidate, and whether
+    every right candidate gives a value of this kind.  `scatters`: so few do that no kind of value is certain."""
 
     addresses: Array
     values: Array
     tolerance: Array
+    certain: Array
+    scatters: bool = False
 
 
 def sample_output(
@@ -50,23 +62,35 @@ def sample_output(
     points = int(max(4, min(64, SAMPLED_VALUES // max(1, volume))))
     generator = np.random.default_rng(seed)
     chosen = {index: generator.integers(0, sizes[index], points) for index in sorted(output.indices)}
-    values, rounded = (
+    values, *others = (
         np.broadcast_to(
-            _Evaluator(region, arguments, dims, sizes, chosen, wide).value(output.term).reshape(-1), (points,)
+            _Evaluator(region, arguments, dims, sizes, chosen, wide, noise).value(output.term).reshape(-1),
+            (points,),
         )
-        for wide in (True, False)
+        for wide, noise in ((True, None), (False, None), (True, generator), (True, generator))
     )
     magnitude = np.abs(values.astype(np.float64))
     addresses = np.full(points, output.address.offset.evaluate(dims), np.int64)
     for index, stride in output.address.strides:
         addresses = addresses + chosen[index] * stride.evaluate(dims)
     tolerance = _tolerance(output.dtype, magnitude, volume)
-    if output.dtype.is_float:
-        # What rounding to the region's own dtypes does to this very data: large where the data is ill-conditioned.
-        with np.errstate(invalid="ignore"):
-            spread = np.abs(rounded.astype(np.float64) - values.astype(np.float64))
-        tolerance = tolerance + 16 * np.max(spread[np.isfinite(spread)], initial=0.0)
-    return Sample(addresses, values, tolerance)
+    certain = np.ones(points, np.bool_)
+    for other in others:
+        certain &= _same_kind(values, other)
+        if output.dtype.is_float:
+            with np.errstate(invalid="ignore"):
+                spread = np.abs(other.astype(np.float64) - values.astype(np.float64))
+            tolerance = tolerance + 16 * np.max(spread[np.isfinite(spread)], initial=0.0)
+    return Sample(addresses, values, tolerance, certain, bool(np.mean(certain) < CERTAIN))
+
+
+def _same_kind(values: Array, other: Array) -> Array:
+    """NaN with NaN, an infinity with itself, finite with finite; what is no float only if it is equal."""
+    if not np.issubdtype(other.dtype, np.floating) and other.dtype.kind in "biu":
+        return values == other
+    wide, narrow = values.astype(np.float64), other.astype(np.float64)
+    finite = np.isfinite(wide) & np.isfinite(narrow)
+    return finite | (wide == narrow) | (np.isnan(wide) & np.isnan(narrow))
 
 
 def agrees(sample: Sample, result: Array) -> bool:
@@ -78,7 +102,46 @@ def agrees(sample: Sample, result: Array) -> bool:
     with np.errstate(invalid="ignore"):
         close = np.abs(found - expected) <= sample.tolerance
         exact = (found == expected) | np.isnan(expected)
-    return bool((same_nan & np.where(finite, close, exact)).all())
+    compared = sample.certain
+    if sample.scatters:
+        compared = finite & (sample.values.dtype.kind not in "biu")
+    return bool((same_nan & np.where(finite, close, exact) | ~compared).all())
+
+
+def addresses_are_valid(region: Region, arguments: Sequence[Array], dims: Mapping[str, int]) -> bool:
+    """Whether all that is read and written at computed addresses lies inside its memory, for this data; False too
+    where that is not to be told cheaply."""
+    sizes = {index: extent.evaluate(dims) for index, extent in region.extents.items()}
+    computed = [
+        (
+            t.load.address,
+            t.operands[0],
+            t.operands[-1] if t.load.guarded else None,
+            arguments[t.load.argument].size,
+        )
+        for t in region.terms()
+        if t.op == "load" and t.load.dynamic
+    ]
+    for output in region.outputs:
+        if output.dynamic is not None:
+            computed.append((output.address, output.dynamic, output.guard, output.elements.evaluate(dims)))
+    for address, dynamic, guard, elements in computed:
+        parts = [dynamic] if guard is None else [dynamic, guard]
+        free = sorted(address.indices.union(*(part.free for part in parts)))
+        if any(t.op in ("carry", "loop") for t in postorder(parts)):
+            return False
+        if math.prod(sizes[index] for index in free) > SAMPLED_VALUES:
+            return False
+        evaluator = _Evaluator(region, arguments, dims, sizes, {}, False)
+        for index in free:
+            evaluator.env[index] = evaluator.along(index)
+        where = evaluator.address(address) + evaluator.value(dynamic)
+        if guard is not None:
+            inside, where = np.broadcast_arrays(evaluator.value(guard).astype(np.bool_), where)
+            where = where[inside]
+        if where.size and (where.min() < 0 or where.max() >= elements):
+            return False
+    return True
 
 
 def _tolerance(dtype: DType, magnitude: Array, accumulated: int) -> Array:
@@ -121,9 +184,10 @@ class _Evaluator:
         sizes: Mapping[str, int],
         chosen: Mapping[str, Array],
         wide: bool,
+        noise: np.random.Generator | None = None,
     ) -> None:
         self.region = region
-        self.wide = wide
+        self.wide, self.noise = wide, noise
         self.arguments = arguments
         self.dims = dims
         self.sizes = sizes
@@ -153,7 +217,20 @@ class _Evaluator:
     def _key(self, term: Term) -> tuple[Term, frozenset[str]]:
         return term, frozenset(name for name in term.free if self.env[name].shape[0] == 1)
 
-    def _affine(self, affine: Affine) -> Array:
+    def along(self, index: str) -> Array:
+        """All positions of an index, along its own axis."""
+        shape = [1] * (1 + len(self.axes))
+        shape[1 + self.axes.index(index)] = self.sizes[index]
+        return np.arange(self.sizes[index]).reshape(shape)
+
+    def _noisy(self, values: Array) -> Array:
+        """As if every value had been rounded in one direction or the other by up to a unit."""
+        if self.noise is None or values.dtype != np.float64:
+            return values
+        unit = 2.0**-23 if self.wide else 2.0**-52
+        return values * (1.0 + unit * self.noise.uniform(-1.0, 1.0, values.shape))
+
+    def address(self, affine: Affine) -> Array:
         total: Array = np.array(affine.offset.evaluate(self.dims), np.int64)
         for index, stride in affine.strides:
             total = total + self.env[index] * stride.evaluate(self.dims)
@@ -166,12 +243,13 @@ class _Evaluator:
                 exact = operands[0].astype(term.operands[0].dtype.numpy)
                 return self._widen(evaluate_elementwise("cast", "bits", [exact], term.dtype))
             wide = f64 if self.wide and term.dtype == f32 else term.dtype
-            return evaluate_elementwise(term.op, cast("str | None", term.attribute), list(operands), wide)
+            found = evaluate_elementwise(term.op, cast("str | None", term.attribute), list(operands), wide)
+            return self._noisy(found) if term.op in NOISY else found
         match term.op:
             case "constant":
                 return self._widen(np.array(from_bits(cast(int, term.attribute), term.dtype)))
             case "index":
-                return self._affine(cast(Affine, term.attribute))
+                return self.address(cast(Affine, term.attribute))
             case "dimension":
                 return np.array(cast(Dim, term.attribute).evaluate(self.dims), np.int64)
             case "load":
@@ -190,7 +268,7 @@ class _Evaluator:
     def _load(self, term: Term) -> Array:
         attribute = term.load
         memory = self.arguments[attribute.argument]
-        where = self._affine(attribute.address)
+        where = self.address(attribute.address)
         if attribute.dynamic:
             where = where + self.value(term.operands[0])
         if not attribute.guarded:
@@ -208,10 +286,10 @@ class _Evaluator:
         bound = term.reduce.indices
         saved = {index: self.env.get(index) for index in bound}
         for index in bound:
-            shape = [1] * (1 + len(self.axes))
-            shape[1 + self.axes.index(index)] = self.sizes[index]
-            self.env[index] = np.arange(self.sizes[index]).reshape(shape)
+            self.env[index] = self.along(index)
         parts = [self.value(operand) for operand in term.operands]
+        if term.reduce.monoid in ("sum", "prod"):
+            parts = list(map(self._noisy, parts))
         for index, old in saved.items():
             if old is None:
                 del self.env[index]
@@ -229,7 +307,7 @@ class _Evaluator:
         count = len(attribute.carries)
         current = [self.value(operand) for operand in term.operands[:count]]
         for iteration in range(self.sizes[attribute.index]):
-            step = _Evaluator(self.region, self.arguments, self.dims, self.sizes, {}, self.wide)
+            step = _Evaluator(self.region, self.arguments, self.dims, self.sizes, {}, self.wide, self.noise)
             step.env = {**self.env, attribute.index: np.full([1] * (1 + len(self.axes)), iteration)}
             step.carries = {(attribute.identifier, n): value for n, value in enumerate(current)}
             current = [step.value(operand) for operand in term.operands[count:]]
@@ -238,15 +316,13 @@ class _Evaluator:
     def _scan(self, term: Term) -> Array:
         index, axis = term.scan.index, 1 + self.axes.index(term.scan.index)
         upto = self.env[index]
-        shape = [1] * (1 + len(self.axes))
-        shape[axis] = self.sizes[index]
-        self.env[index] = np.arange(self.sizes[index]).reshape(shape)
-        values = self.value(term.operands[0])
+        positions = self.env[index] = self.along(index)
+        values = self._noisy(self.value(term.operands[0]))
         self.env[index] = upto
-        values = np.broadcast_to(values, np.broadcast_shapes(values.shape, tuple(shape)))
+        values = np.broadcast_to(values, np.broadcast_shapes(values.shape, positions.shape))
         running = _RUNNING[term.scan.monoid].accumulate(values, axis, values.dtype)
         # a reduction around the scan asks for all positions, which lie along the same axis
-        return running if upto.shape[axis] == shape[axis] else np.take_along_axis(running, upto, axis)
+        return running if upto.shape[axis] == self.sizes[index] else np.take_along_axis(running, upto, axis)
 
 
 def _with_axes(

@@ -15,6 +15,7 @@ from luminal.torch.calling import CompiledGraph
 from luminal.torch.decompositions import decompositions, kept_whole
 from luminal.torch.options import parse_options
 from luminal.torch.program import build_program
+from luminal.torch.signature import Signature
 
 PARAMETERS = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
 UPDATES = (OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION)
@@ -26,8 +27,10 @@ class ExportedCallable:
     Parameters and buffers are those of the program. Buffers that the module updates are updated in place.
     """
 
-    def __init__(self, program: ExportedProgram, graph: CompiledGraph, arguments: list[Any]) -> None:
-        self.program, self._graph = program, graph
+    def __init__(
+        self, program: ExportedProgram, graph: CompiledGraph, arguments: list[Any], inputs: Signature
+    ) -> None:
+        self.program, self._graph, self._signature = program, graph, inputs
         self._fixed = arguments
         signature = program.graph_signature
         self._inputs = [spec.kind for spec in signature.input_specs]
@@ -36,7 +39,8 @@ class ExportedCallable:
         self._by_target = {spec.target: n for n, spec in enumerate(signature.input_specs) if spec.target}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """The module's result. Raises OptionError for arguments of another structure than the exported ones."""
+        """The module's result. Raises OptionError for arguments of another structure than the exported ones, DTypeError
+        and ShapeError for tensors of another dtype or shape."""
         flat, structure = pytree.tree_flatten((args, kwargs))
         expected = self.program.call_spec.in_spec
         if structure != expected:
@@ -46,6 +50,7 @@ class ExportedCallable:
             next(given) if kind is InputKind.USER_INPUT else fixed
             for kind, fixed in zip(self._inputs, self._fixed, strict=True)
         ]
+        self._signature.check(arguments)
         kept = list(arguments)
         results = self._graph(arguments)
         returned: list[Any] = []
@@ -81,7 +86,8 @@ def compile_exported(
     compiled = CompiledGraph(
         imported, build_program(imported, target, chosen, constants), constants, chosen.freeze, checked=True
     )
-    return ExportedCallable(lowered, compiled, arguments)
+    names = [spec.arg.name for spec in lowered.graph_signature.input_specs]
+    return ExportedCallable(lowered, compiled, arguments, Signature(names, fakes))
 
 
 def _fixed_value(program: ExportedProgram, spec: Any) -> Any:

@@ -47,6 +47,35 @@ def test_every_pass_is_there_and_described(name: str, good: Path) -> None:
     assert main([str(good), "-p", name]) in (0, 1)
 
 
+@pytest.mark.parametrize(
+    ("passes", "message"),
+    [
+        ("add-regions", "hlo.exp is no primitive: lower-hlo comes before add-regions"),
+        ("lower-hlo,schedule-regions", "there is no kernel.region to schedule"),
+        ("lower-hlo,place", "there is no kernel.region to place"),
+    ],
+)
+def test_a_pass_on_the_wrong_level_says_so(
+    passes: str, message: str, good: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([str(good), "-p", passes]) == 1
+    assert message in capsys.readouterr().err
+
+
+def test_targets_of_other_dialects_are_not_offered(good: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main([str(good), "-t", "llvm"])
+    assert caught.value.code == 2
+    assert "invalid choice: 'llvm' (choose from " in capsys.readouterr().err
+
+
+def test_a_negative_size_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "bad.mlir"
+    path.write_text(GOOD.replace("[4]", "[-4]"))
+    assert main([str(path)]) == 1
+    assert "a size cannot be negative: -4" in capsys.readouterr().err
+
+
 def test_ir_that_does_not_parse_is_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "bad.mlir"
     path.write_text(GOOD.replace("hlo.exp %x", "hlo.exp %y"))

@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 from luminal.dialects.kernel.region_interpreter import evaluate
-from luminal.dialects.kernel.terms import Region
-from luminal.search.verify import agrees, sample_output
+from luminal.dialects.kernel.terms import Affine, Argument, Region, predicate
+from luminal.dim import as_dim
+from luminal.dtype import f32, i64
+from luminal.search.verify import addresses_are_valid, agrees, sample_output
 from tests.kernel import regions
 from tests.kernel.test_place import CASES
 
@@ -109,3 +111,66 @@ def test_integers_are_exact() -> None:
 def test_empty_and_guarded_outputs_have_no_sample() -> None:
     region, _ = CASES["empty rows"]
     assert sample_output(region, 0, [np.zeros(0, np.float32)], {"m": 0, "n": 5}) is None
+
+
+def compared(cancels: bool) -> tuple[Region, list[np.ndarray]]:
+    """0 < (x * y + 1 - y * x) - 1, which is what rounding makes of it; or 0 < x + y."""
+    b = regions.Builder()
+    x, y = b.read(0, {"i": 1}), b.read(1, {"i": 1})
+    one = b.apply("add", b.apply("mul", x, y), b.number(1.0))
+    value = b.minus(b.minus(one, b.apply("mul", y, x)), b.number(1.0)) if cancels else b.apply("add", x, y)
+    term = predicate(b.table, b.number(0.0), value)
+    region = b.region({"i": 256}, [256, 256], [(term, {"i": 1})])
+    return region, data(region, {})
+
+
+def test_a_comparison_of_what_cancels_is_not_held_against_a_kernel() -> None:
+    region, arguments = compared(cancels=True)
+    sample = sample_output(region, 0, arguments, {})
+    assert sample is not None and sample.scatters
+    for result in (np.zeros(256, np.bool_), np.ones(256, np.bool_), evaluate(region, arguments, {})[0]):
+        assert agrees(sample, result)
+
+
+def test_a_comparison_of_what_does_not_cancel_is_exact() -> None:
+    region, arguments = compared(cancels=False)
+    sample = sample_output(region, 0, arguments, {})
+    assert sample is not None and not sample.scatters
+    right = evaluate(region, arguments, {})[0]
+    assert agrees(sample, right)
+    assert not agrees(sample, ~right)
+    assert not agrees(sample, np.ones(256, np.bool_))
+
+
+def test_a_quotient_by_what_cancels_may_be_nan_or_infinite_but_not_a_number() -> None:
+    """(x * x - x * x) / 0"""
+    b = regions.Builder()
+    x = b.read(0, {"i": 1})
+    square = b.apply("mul", x, x)
+    value = b.apply("recip", b.minus(square, square), b.number(0.0), variant="none")
+    region = b.region({"i": 64}, [64], [(value, {"i": 1})])
+    sample = sample_output(region, 0, data(region, {}), {})
+    assert sample is not None and sample.scatters
+    for right in (np.nan, np.inf, -np.inf):
+        assert agrees(sample, np.full(64, right, np.float32))
+
+
+def gathered(offset: int) -> Region:
+    """x[i + index[i] + offset], of 8 elements."""
+    b = regions.Builder()
+    table = b.table
+    index = table.read(1, Affine.of({"i": 1}), i64)
+    value = table.read(0, Affine.of({"i": 1}, offset), f32, dynamic=index)
+    region = b.region({"i": 8}, [8, 8], [(value, {"i": 1})])
+    region.arguments[1] = Argument(i64, as_dim(8))
+    return region
+
+
+def test_addresses_outside_of_memory_are_seen_before_anything_runs() -> None:
+    zeros, ones = np.zeros(8, np.int64), np.ones(8, np.int64)
+    values = np.ones(8, np.float32)
+    assert addresses_are_valid(gathered(0), [values, zeros], {})
+    assert not addresses_are_valid(gathered(0), [values, ones], {})
+    assert not addresses_are_valid(gathered(1), [values, zeros], {})
+    assert not addresses_are_valid(gathered(0), [values, -ones], {})
+    assert addresses_are_valid(gathered(1), [values, -ones], {})

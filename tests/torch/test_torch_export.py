@@ -7,8 +7,8 @@ import torch
 from torch.export import Dim, export
 from torch_harness import TARGET, assert_same
 
-from luminal.errors import OptionError, UnsupportedOpError
-from luminal.torch.export import compile_exported
+from luminal.errors import DimRangeError, DTypeError, OptionError, ShapeError, UnsupportedOpError
+from luminal.torch.export import ExportedCallable, compile_exported
 
 
 class _Model(torch.nn.Module):
@@ -97,3 +97,46 @@ def test_strict_and_unknown_options() -> None:
         compile_exported(program, options=OPTIONS)
     with pytest.raises(OptionError, match="option 'fast'"):
         compile_exported(program, options={"fast": True})
+
+
+def linear(**shapes: object) -> ExportedCallable:
+    return compile_exported(
+        export(torch.nn.Linear(4, 3).eval(), (torch.randn(3, 4),), **shapes), options=OPTIONS
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "message"),
+    [
+        (torch.ones(1, 4), ShapeError, r"input has shape \[1, 4\], expected \[3, 4\]"),
+        (torch.ones(5, 4), ShapeError, r"input has shape \[5, 4\], expected \[3, 4\]"),
+        (torch.ones(4), ShapeError, r"input has shape \[4\], expected \[3, 4\]"),
+        (torch.ones(3, 4).double(), DTypeError, "input has dtype torch.float64, expected torch.float32"),
+        ("x", OptionError, "input is a str, expected a tensor"),
+    ],
+)
+def test_tensors_of_another_kind_are_refused(given: object, error: type[Exception], message: str) -> None:
+    """Nothing of torch's checks them: they would be read beyond their ends, or as another dtype."""
+    with pytest.raises(error, match=message):
+        linear()(given)
+
+
+def test_sizes_that_do_not_fit_together_are_refused() -> None:
+    rows = Dim("rows", min=2, max=8)
+    run = linear(dynamic_shapes=({0: rows},))
+    with pytest.raises(ShapeError, match=r"input has shape \[5, 5\], expected \[s\d+, 4\] with {'s\d+': 5}"):
+        run(torch.ones(5, 5))
+    with pytest.raises(DimRangeError, match="2 to 8 was given 9"):
+        run(torch.ones(9, 4))
+
+    class Paired(torch.nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            return x.sum(1) + y.sum(1)
+
+    inputs = (torch.ones(3, 4), torch.ones(3, 5))
+    paired = compile_exported(
+        export(Paired(), inputs, dynamic_shapes=({0: rows}, {0: rows})), options=OPTIONS
+    )
+    assert paired(torch.ones(4, 4), torch.ones(4, 5)).tolist() == [9.0] * 4
+    with pytest.raises(ShapeError, match=r"y has shape \[7, 5\], expected \[s\d+, 5\] with {'s\d+': 4}"):
+        paired(torch.ones(4, 4), torch.ones(7, 5))
