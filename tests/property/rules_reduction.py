@@ -29,7 +29,15 @@ def count_of(x: Interval, axes: Sequence[int]) -> int:
 
 def summed(c: Context, xs: Sequence[Interval]) -> Interval:
     x = iv.convert(xs[0], c.dtype)
-    return folds.total(x, axes_of(c, len(x.shape)), keepdim(c))
+    axes = axes_of(c, len(x.shape))
+    found = folds.total(x, axes, keepdim(c))
+    if c.dtype.is_floating_point or c.dtype == torch.bool or not axes:
+        return found
+    # a sum of integers that are not known may wrap around, and is then anything
+    reach = torch.maximum(x.low.double().abs(), x.high.double().abs())
+    wraps = reach.sum(axes, keepdim(c)) >= torch.iinfo(c.dtype).max
+    known = (~x.is_point).sum(axes, keepdim(c)) == 0
+    return iv.choose(wraps & ~known, unknown(found.shape, c.dtype), found)
 
 
 def multiplied(c: Context, xs: Sequence[Interval]) -> Interval:
