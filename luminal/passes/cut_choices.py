@@ -105,11 +105,12 @@ class _First:
     def _turns_cheaply(self, value: Value, source: Value) -> bool:
         """Whether a value is one cheap step from another with its axes in another order: better left to its readers,
         so that what is stored keeps the order in which it is computed."""
-        weight, turned, stack = 0, False, [value]
+        weight, turned, stack, seen = 0, False, [value], set[int]()
         while stack:
             found = stack.pop()
-            if found is source or found.op in SPLATS:
+            if found is source or found.op in SPLATS or found.number in seen:
                 continue
+            seen.add(found.number)
             if found.number in self.roots and found is not value:
                 return False
             weight += _WEIGHTS.get(found.op, 0)

@@ -353,6 +353,19 @@ def test_sizes_that_break_a_slice() -> None:
         interpret_regions(regions, [numbers(2)], {"s": 2})
 
 
+def test_values_that_are_used_twice_over_and_over_are_walked_once() -> None:
+    """A power of a @ b by 40 squares: there are 2 ** 40 ways back from the last to the product."""
+
+    def body(b: PrimitiveBuilder, x, y):
+        base = power = matmul(b, x, y)
+        for _ in range(40):
+            base = b.max(base, b.min(base, base))
+            power = b.add(power, base)
+        return power
+
+    same(graph_of([tensor(4, 4), tensor(4, 4)], body), [numbers(4, 4), numbers(4, 4)])
+
+
 def test_a_long_chain_needs_no_deep_stack() -> None:
     def body(b: PrimitiveBuilder, x):
         value = x
