@@ -11,7 +11,7 @@ from typing import Any
 
 from luminal.search.machine import Machine
 
-VERSION = 2
+VERSION = 3
 _SCHEMA = """create table if not exists schedules (
     region text, bucket text, machine text, version integer, schedule text, cost integer, seconds real,
     primary key (region, bucket, machine, version))"""

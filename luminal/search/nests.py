@@ -28,8 +28,8 @@ from luminal.search.shapes import (
 TILES = ((4, 3, 2, 1), (12, 8, 6, 4, 2, 1), (1, 4, 16), (False, True), (False, True))
 COARSE_TILES = ((4, 2, 1), (8, 4, 1), (4, 1), (False, True), (False,))
 
-PARTIAL_STEPS = (128, 192, 160, 96, 256)
-"""Addends of a short sum, of which a long one is made up: the error of n then grows as that of n / 128 does."""
+PARTIAL_STEPS = (256, 192, 320, 128, 160, 96)
+"""Addends of a short sum, of which a long one is made up: the error of n then grows as that of n / 256 does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class NestGenerator:
 
     def __init__(self, region: Region, machine: Machine, shapes: Shapes, coarse: bool = False) -> None:
         self.tiles = COARSE_TILES if coarse else TILES
-        self.blocks = (64,) if coarse else (64, 32, 16, 128)
+        self.blocks = (64, 16) if coarse else (64, 32, 16, 128)
         self.region = region
         self.machine = machine
         self.shapes = shapes
