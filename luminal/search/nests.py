@@ -66,7 +66,7 @@ class NestGenerator:
 
     def __init__(self, region: Region, machine: Machine, shapes: Shapes, coarse: bool = False) -> None:
         self.tiles = COARSE_TILES if coarse else TILES
-        self.blocks = (64, 16) if coarse else (64, 32, 16, 128)
+        self.blocks = (64,) if coarse else (64, 32, 16, 128)
         self.region = region
         self.machine = machine
         self.shapes = shapes
