@@ -28,6 +28,8 @@ Array = NDArray[Any]
 SAMPLED_VALUES = 2_000_000
 CERTAIN = 7 / 8
 """The part of the points whose kind of value has to be certain."""
+UNITS = {f32: 2.0**-23, f64: 2.0**-52}
+"""How far a rounding goes at most, relative to the value; terms compute in no narrower float."""
 NOISY = ("add", "mul", "recip", "sqrt", "exp2", "log2", "sin", "mod")
 """Elementwise operations that round."""
 _RUNNING: dict[str, np.ufunc] = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}
@@ -86,7 +88,7 @@ def sample_output(
 
 def _same_kind(values: Array, other: Array) -> Array:
     """NaN with NaN, an infinity with itself, finite with finite; what is no float only if it is equal."""
-    if not np.issubdtype(other.dtype, np.floating) and other.dtype.kind in "biu":
+    if values.dtype.kind in "biu":
         return values == other
     wide, narrow = values.astype(np.float64), other.astype(np.float64)
     finite = np.isfinite(wide) & np.isfinite(narrow)
@@ -223,11 +225,11 @@ class _Evaluator:
         shape[1 + self.axes.index(index)] = self.sizes[index]
         return np.arange(self.sizes[index]).reshape(shape)
 
-    def _noisy(self, values: Array) -> Array:
-        """As if every value had been rounded in one direction or the other by up to a unit."""
-        if self.noise is None or values.dtype != np.float64:
+    def _noisy(self, values: Array, dtype: DType) -> Array:
+        """As if every value of a term of this dtype had been rounded in one direction or the other by up to a unit."""
+        if self.noise is None or dtype not in UNITS:
             return values
-        unit = 2.0**-23 if self.wide else 2.0**-52
+        unit = UNITS[dtype]
         return values * (1.0 + unit * self.noise.uniform(-1.0, 1.0, values.shape))
 
     def address(self, affine: Affine) -> Array:
@@ -244,7 +246,7 @@ class _Evaluator:
                 return self._widen(evaluate_elementwise("cast", "bits", [exact], term.dtype))
             wide = f64 if self.wide and term.dtype == f32 else term.dtype
             found = evaluate_elementwise(term.op, cast("str | None", term.attribute), list(operands), wide)
-            return self._noisy(found) if term.op in NOISY else found
+            return self._noisy(found, term.dtype) if term.op in NOISY else found
         match term.op:
             case "constant":
                 return self._widen(np.array(from_bits(cast(int, term.attribute), term.dtype)))
@@ -289,7 +291,7 @@ class _Evaluator:
             self.env[index] = self.along(index)
         parts = [self.value(operand) for operand in term.operands]
         if term.reduce.monoid in ("sum", "prod"):
-            parts = list(map(self._noisy, parts))
+            parts = [self._noisy(p, o.dtype) for p, o in zip(parts, term.operands, strict=True)]
         for index, old in saved.items():
             if old is None:
                 del self.env[index]
@@ -317,7 +319,7 @@ class _Evaluator:
         index, axis = term.scan.index, 1 + self.axes.index(term.scan.index)
         upto = self.env[index]
         positions = self.env[index] = self.along(index)
-        values = self._noisy(self.value(term.operands[0]))
+        values = self._noisy(self.value(term.operands[0]), term.operands[0].dtype)
         self.env[index] = upto
         values = np.broadcast_to(values, np.broadcast_shapes(values.shape, positions.shape))
         running = _RUNNING[term.scan.monoid].accumulate(values, axis, values.dtype)

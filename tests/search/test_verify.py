@@ -8,7 +8,7 @@ import pytest
 from luminal.dialects.kernel.region_interpreter import evaluate
 from luminal.dialects.kernel.terms import Affine, Argument, Region, predicate
 from luminal.dim import as_dim
-from luminal.dtype import f32, i64
+from luminal.dtype import f32, f64, i64
 from luminal.search.verify import addresses_are_valid, agrees, sample_output
 from tests.kernel import regions
 from tests.kernel.test_place import CASES
@@ -111,6 +111,16 @@ def test_integers_are_exact() -> None:
 def test_empty_and_guarded_outputs_have_no_sample() -> None:
     region, _ = CASES["empty rows"]
     assert sample_output(region, 0, [np.zeros(0, np.float32)], {"m": 0, "n": 5}) is None
+
+
+def test_f64_is_held_to_the_roundings_of_f64() -> None:
+    region = regions.matmul(8, 8, 32, f64)
+    arguments = data(region, {})
+    sample = sample_output(region, 0, arguments, {})
+    assert sample is not None
+    right = evaluate(region, arguments, {})[0]
+    assert agrees(sample, right)
+    assert not agrees(sample, right + 1e-9)
 
 
 def compared(cancels: bool) -> tuple[Region, list[np.ndarray]]:
