@@ -118,7 +118,6 @@ class _Compilation:
         from luminal.passes.form_regions import form_regions
         from luminal.passes.in_place import share_memory
         from luminal.passes.lower_hlo import lower_hlo
-        from luminal.passes.requirements import requirements_of
         from luminal.passes.simplify import simplify
         from luminal.passes.value_graph import Interface
         from luminal.search.samples import sample_sizes
@@ -135,10 +134,10 @@ class _Compilation:
             _check_dtypes(lowered)
         if wanted:
             self.levels["primitive"] = str(module)
-        partition = Partition.of(lowered)
-        samples = sample_sizes(graph.symbols, dict(self.options.hint), requirements_of(partition.graph))
-        hints = samples.expected
         with self.stats.stage("regions"):
+            partition = Partition.of(lowered)
+            samples = sample_sizes(graph.symbols, dict(self.options.hint), partition.requirements)
+            hints = samples.expected
             regions = form_regions(partition, self._cut(partition, samples))
         with self.stats.stage("schedule"):
             chooser, compiler = self._chooser(graph)

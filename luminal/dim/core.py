@@ -41,6 +41,11 @@ class Symbol:
     def __hash__(self) -> int:
         return self._hash
 
+    def clamp(self, size: int) -> int:
+        """The size of the symbol's range that is nearest to one."""
+        largest = size if self.maximum is None else min(size, self.maximum)
+        return max(self.minimum, largest)
+
     def __repr__(self) -> str:
         return f"Symbol({self.range_text()})"
 

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from luminal.dialects.graph_op import GraphOp
 from luminal.dim import Dim
 from luminal.passes.region_former import RegionFormer
+from luminal.passes.region_graph import Requirement
+from luminal.passes.requirements import requirements_of
 from luminal.passes.value_graph import (
     DATA,
     INPUT,
@@ -70,6 +73,11 @@ class Partition:
                 self.home.setdefault(value.number, position)
         self.required = self._required()
         self.stored = frozenset(value.number for value in graph.values if value.is_stored)
+
+    @cached_property
+    def requirements(self) -> list[Requirement]:
+        """What the sizes of the graph must obey at run time."""
+        return requirements_of(self.graph)
 
     @staticmethod
     def of(graph: GraphOp) -> Partition:

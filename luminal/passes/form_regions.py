@@ -20,7 +20,6 @@ from luminal.passes.cuts import Cuts, Partition
 from luminal.passes.in_place import reads_where_it_writes
 from luminal.passes.region_former import Instance
 from luminal.passes.region_graph import CheckStep, OpaqueStep, RegionGraph, RegionStep, RegionValue, Step
-from luminal.passes.requirements import requirements_of
 from luminal.passes.value_graph import (
     DATA,
     INPUT,
@@ -335,7 +334,7 @@ class _Forming:
         graph.outputs = tuple(keys[self.outputs[position]] for position in range(len(self.graph.outputs)))
         for draft in drafts:
             graph.steps.append(self._step(draft, keys, graph))
-        graph.requirements = requirements_of(self.graph)
+        graph.requirements = self.partition.requirements
         return graph
 
     def _ordered(self) -> list[_Draft]:

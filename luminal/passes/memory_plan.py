@@ -106,20 +106,15 @@ def plan_arena(blocks: Sequence[Block], samples: Sequence[Mapping[str, int]]) ->
 def sample_dims(symbols: Iterable[Symbol], hint: Mapping[str, int]) -> list[dict[str, int]]:
     """Sizes to plan for: the hint first, then typical ones, each symbol within its range."""
     listed = sorted(symbols, key=lambda symbol: symbol.name)
-    first = {symbol.name: hint.get(symbol.name, _clamp(symbol, _TYPICAL[2])) for symbol in listed}
+    first = {symbol.name: hint.get(symbol.name, symbol.clamp(_TYPICAL[2])) for symbol in listed}
     samples = [first]
     for size in _TYPICAL:
-        samples.append({symbol.name: _clamp(symbol, size) for symbol in listed})
+        samples.append({symbol.name: symbol.clamp(size) for symbol in listed})
     for symbol in listed[:4]:
         for size in (_TYPICAL[0], _TYPICAL[-1]):
-            samples.append({**first, symbol.name: _clamp(symbol, size)})
+            samples.append({**first, symbol.name: symbol.clamp(size)})
     unique = {tuple(sorted(sample.items())): sample for sample in samples}
     return list(unique.values())
-
-
-def _clamp(symbol: Symbol, size: int) -> int:
-    largest = size if symbol.maximum is None else min(size, symbol.maximum)
-    return max(symbol.minimum, largest)
 
 
 def _evaluate(blocks: Sequence[Block], dims: Mapping[str, int]) -> list[int]:

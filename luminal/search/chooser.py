@@ -103,7 +103,7 @@ class TimedChooser:
         """The fastest of the timed candidates, or what the database remembers."""
         if not samples.is_valid:
             return ModelChooser(self.machine).choose(region, key, samples)
-        named = [sorted(sizes.items()) for sizes in (samples.expected, *samples.others)]
+        named = [sorted(sizes.items()) for sizes in samples.all]
         bucket = " ".join(",".join(f"{name}={_bucket(size)}" for name, size in sizes) for sizes in named)
         if self.database is not None:
             known = self.database.find(key, bucket, self.machine)
@@ -186,10 +186,7 @@ def legal_candidates(
     region: Region, machine: Machine, samples: Samples, coarse: bool = False
 ) -> Iterator[Candidate]:
     """The candidates that the placement pass accepts, each once, in the roofline's order."""
-    first, *others = (
-        Generator(region, machine, Shapes(region, sizes), coarse)
-        for sizes in (samples.expected, *samples.others)
-    )
+    first, *others = (Generator(region, machine, Shapes(region, sizes), coarse) for sizes in samples.all)
     return _placed(region, first.candidates(others))
 
 

@@ -46,12 +46,14 @@ class CutSearch:
         self.partition, self.machine, self.samples = partition, machine, samples
         self._prices: dict[str, float] = {}
         self._estimates: dict[str, list[float]] = {}
-        self._weights = [1.0] * (1 + len(samples.others))
+        self._weights = [1.0] * len(samples.all)
         self._formed: dict[tuple[frozenset[int], tuple[int, ...], frozenset[int]], Formed] = {}
 
     def run(self, most: int = 64) -> Cuts:
         """The cuts that no chain of moves improves, or that `most` chains have led to."""
-        current = self.price(self._weighted(initial_cuts(self.partition)))
+        first = initial_cuts(self.partition)
+        self._weigh(first)
+        current = self.price(first)
         tried: set[frozenset[int]] = set()
         for _ in range(most):
             better = self._step(current, tried)
@@ -60,15 +62,14 @@ class CutSearch:
             current = better
         return current.cuts
 
-    def _weighted(self, cuts: Cuts) -> Cuts:
-        """The same cuts, after the weights are set by which they cost as much at each of the sizes."""
+    def _weigh(self, cuts: Cuts) -> None:
+        """Set the weights by which these cuts cost as much at each of the sizes."""
         totals = [0.0] * len(self._weights)
         for formed in self._formed_regions(cuts):
             for number, seconds in enumerate(self._seconds(formed)):
                 totals[number] += seconds
         if all(totals):
             self._weights = [totals[0] / total / len(totals) for total in totals]
-        return cuts
 
     def _step(self, current: Priced, tried: set[frozenset[int]]) -> Priced | None:
         """The chain of merges that saves most, cut off where it is cheapest; what did not pay is not tried again."""
@@ -151,9 +152,7 @@ class CutSearch:
             value = self.partition.graph.values[number]
             size = product(value.shape)
             traffic = 3 * value.dtype.size_bytes / self.machine.bandwidth
-            for weight, sizes in zip(
-                self._weights, (self.samples.expected, *self.samples.others), strict=True
-            ):
+            for weight, sizes in zip(self._weights, self.samples.all, strict=True):
                 seconds += weight * (size.evaluate(sizes) * traffic + LAUNCH_SECONDS)
         return seconds
 

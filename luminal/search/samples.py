@@ -16,7 +16,7 @@ Sizes = dict[str, int]
 
 DEFAULT_SIZE = 64
 """What a symbol is taken to be where no hint says it, as far as its range allows."""
-FALLBACK_SIZES = (64, 128, 32, 16, 8, 256, 4, 96, 24, 12, 6, 3, 5, 7, 2, 1)
+FALLBACK_SIZES = (128, 32, 16, 8, 256, 4, 96, 24, 12, 6, 3, 5, 7, 2, 1)
 """What is tried for all symbols without a hint, where the graph does not allow the default."""
 FAR = 8
 """How far the other sizes are away."""
@@ -33,11 +33,15 @@ class Samples:
     others: tuple[Sizes, ...] = ()
     is_valid: bool = True
 
+    @property
+    def all(self) -> tuple[Sizes, ...]:
+        """The expected sizes, then the others."""
+        return self.expected, *self.others
+
     def of(self, symbols: Mapping[str, Dim]) -> Samples:
         """The samples of a region, whose symbols are dims over the graph's."""
         expected, *others = (
-            {name: size.evaluate(sizes) for name, size in symbols.items()}
-            for sizes in (self.expected, *self.others)
+            {name: size.evaluate(sizes) for name, size in symbols.items()} for sizes in self.all
         )
         different = tuple(sizes for sizes in others if sizes != expected)
         return Samples(expected, different, self.is_valid)
@@ -48,24 +52,19 @@ def sample_sizes(
 ) -> Samples:
     """The samples of a graph with these symbols; `given` are expected sizes of some."""
     options = [
-        {symbol.name: _within(symbol, given.get(symbol.name, size)) for symbol in symbols}
+        {symbol.name: symbol.clamp(given.get(symbol.name, size)) for symbol in symbols}
         for size in (DEFAULT_SIZE, *FALLBACK_SIZES)
     ]
     valid = next((sizes for sizes in options if _allowed(sizes, requirements)), None)
     if valid is None:
         return Samples(options[0], (), is_valid=False)
-    far = {symbol.name: _within(symbol, _far(valid[symbol.name])) for symbol in symbols}
+    far = {symbol.name: symbol.clamp(_far(valid[symbol.name])) for symbol in symbols}
     others = (far,) if far != valid and _allowed(far, requirements) else ()
     return Samples(valid, others)
 
 
 def _far(size: int) -> int:
     return size // FAR if size > LARGE else size * FAR
-
-
-def _within(symbol: Symbol, size: int) -> int:
-    smallest = max(symbol.minimum, size)
-    return smallest if symbol.maximum is None else min(smallest, symbol.maximum)
 
 
 def _allowed(sizes: Sizes, requirements: Sequence[Requirement]) -> bool:

@@ -86,8 +86,12 @@ def compile_exported(
     compiled = CompiledGraph(
         imported, build_program(imported, target, chosen, constants), constants, chosen.freeze, checked=True
     )
-    names = [spec.arg.name for spec in lowered.graph_signature.input_specs]
-    return ExportedCallable(lowered, compiled, arguments, Signature(names, fakes))
+    given = [
+        (number, spec.arg.name, fake)
+        for number, (spec, fake) in enumerate(zip(lowered.graph_signature.input_specs, fakes, strict=True))
+        if spec.kind is InputKind.USER_INPUT
+    ]
+    return ExportedCallable(lowered, compiled, arguments, Signature(given))
 
 
 def _fixed_value(program: ExportedProgram, spec: Any) -> Any:

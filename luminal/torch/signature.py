@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, cast
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import sympy
 import torch
@@ -11,47 +12,64 @@ import torch
 from luminal.errors import DTypeError, OptionError, ShapeError
 
 
+@dataclass(frozen=True)
+class _Input:
+    """A tensor that is expected as argument `number`; sizes are ints, symbols and expressions of symbols."""
+
+    number: int
+    name: str
+    dtype: torch.dtype
+    sizes: tuple[Any, ...]
+
+    @property
+    def text(self) -> str:
+        return f"[{', '.join(map(str, self.sizes))}]"
+
+
 class Signature:
-    """The inputs of a program as fake tensors; `names` are those of their arguments. What is no tensor is not looked
+    """The inputs of a program: number of the argument, its name, and a fake tensor; what is no tensor is not looked
     at."""
 
-    def __init__(self, names: Sequence[str], fakes: Sequence[object]) -> None:
-        self._expected = [
-            (number, name, fake)
-            for number, (name, fake) in enumerate(zip(names, fakes, strict=True))
+    def __init__(self, inputs: Iterable[tuple[int, str, object]]) -> None:
+        self._inputs = [
+            _Input(number, name, fake.dtype, tuple(map(_expression, fake.shape)))
+            for number, name, fake in inputs
             if isinstance(fake, torch.Tensor)
         ]
 
     def check(self, arguments: Sequence[object]) -> None:
         """OptionError for an argument that is no tensor, DTypeError and ShapeError for one that is another than the
         program's."""
-        sizes: dict[sympy.Symbol, int] = {}
-        for number, name, fake in self._expected:
-            given = arguments[number]
+        symbols: dict[sympy.Symbol, int] = {}
+        for expected in self._inputs:
+            given = arguments[expected.number]
             if not isinstance(given, torch.Tensor):
-                raise OptionError(f"{name} is a {type(given).__name__}, expected a tensor")
-            if given.dtype != fake.dtype:
-                raise DTypeError(f"{name} has dtype {given.dtype}, expected {fake.dtype}")
-            if given.ndim != fake.ndim:
-                raise ShapeError(f"{name} has shape {list(given.shape)}, expected {_text(fake)}")
-            for have, want in zip(given.shape, fake.shape, strict=True):
-                expression = _expression(want)
-                if isinstance(expression, sympy.Symbol):
-                    sizes.setdefault(expression, have)
-        for number, name, fake in self._expected:
-            given = cast(torch.Tensor, arguments[number])
+                raise OptionError(f"{expected.name} is a {type(given).__name__}, expected a tensor")
+            if given.dtype != expected.dtype:
+                raise DTypeError(f"{expected.name} has dtype {given.dtype}, expected {expected.dtype}")
+            if given.ndim != len(expected.sizes):
+                raise ShapeError(f"{expected.name} has shape {list(given.shape)}, expected {expected.text}")
+            for have, want in zip(given.shape, expected.sizes, strict=True):
+                if isinstance(want, sympy.Symbol):
+                    symbols.setdefault(want, have)
+        for expected in self._inputs:
+            given = arguments[expected.number]
+            assert isinstance(given, torch.Tensor)
             if any(
-                _expression(want).subs(sizes) != have
-                for have, want in zip(given.shape, fake.shape, strict=True)
+                _value(want, symbols) != have for have, want in zip(given.shape, expected.sizes, strict=True)
             ):
-                known = {str(symbol): size for symbol, size in sizes.items()}
-                where = f" with {known}" if any(isinstance(size, torch.SymInt) for size in fake.shape) else ""
-                raise ShapeError(f"{name} has shape {list(given.shape)}, expected {_text(fake)}{where}")
+                known = {str(symbol): size for symbol, size in symbols.items()}
+                where = f" with {known}" if any(not isinstance(size, int) for size in expected.sizes) else ""
+                raise ShapeError(
+                    f"{expected.name} has shape {list(given.shape)}, expected {expected.text}{where}"
+                )
 
 
 def _expression(size: int | torch.SymInt) -> Any:
-    return sympy.Integer(size) if isinstance(size, int) else size.node.expr
+    return size if isinstance(size, int) else size.node.expr
 
 
-def _text(fake: torch.Tensor) -> str:
-    return f"[{', '.join(str(size) for size in fake.shape)}]"
+def _value(size: Any, symbols: Mapping[sympy.Symbol, int]) -> Any:
+    if isinstance(size, int):
+        return size
+    return symbols[size] if isinstance(size, sympy.Symbol) else size.subs(symbols)
