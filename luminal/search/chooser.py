@@ -186,8 +186,8 @@ def legal_candidates(
     region: Region, machine: Machine, samples: Samples, coarse: bool = False
 ) -> Iterator[Candidate]:
     """The candidates that the placement pass accepts, each once, in the roofline's order."""
-    first, *others = (Generator(region, machine, Shapes(region, sizes), coarse) for sizes in samples.all)
-    return _placed(region, first.candidates(others))
+    first, *others = (Shapes(region, sizes) for sizes in samples.all)
+    return _placed(region, Generator(region, machine, first, coarse, others).candidates())
 
 
 def _placed(region: Region, candidates: Sequence[Candidate]) -> Iterator[Candidate]:

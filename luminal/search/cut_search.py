@@ -28,6 +28,8 @@ STAGE_COST = 0.05
 kernel takes longer to compile."""
 MOVES = ("merge",)
 LONGEST_CHAIN = 4
+MOST_STAGES = 6
+"""Stages of one region beside its result: with each of them the kernel takes longer to search and to compile."""
 
 
 @dataclass(frozen=True)
@@ -159,6 +161,8 @@ class CutSearch:
     def price(self, cuts: Cuts) -> Priced:
         """Seconds of all regions by the model, those at other sizes scaled to the expected ones; infinite where one of
         them cannot be."""
+        if any(len(group.inner) > MOST_STAGES for group in self.partition.groups(cuts)):
+            return Priced(cuts, Counter(), float("inf"))
         try:
             made = self._formed_regions(cuts)
         except RegionTooLargeError:
@@ -191,8 +195,8 @@ class CutSearch:
             found = [float("inf")]
             for candidate in legal_candidates(region, self.machine, samples, coarse=True):
                 factor = 1 + STAGE_COST * len(region.inner)
-                estimates = (candidate.estimate, *candidate.others)
-                found = [factor * e.seconds(self.machine) + LAUNCH_SECONDS for e in estimates]
+                estimates = (e.seconds(self.machine) for e in candidate.estimates)
+                found = [factor * seconds + LAUNCH_SECONDS for seconds in estimates]
                 break
             # a region whose own sizes are the same for all of the graph's has one estimate
             self._estimates[formed.key] = found if len(found) > 1 else found * len(self._weights)

@@ -6,54 +6,63 @@ kept, how many loops run in parallel) is enumerated; the roofline orders and the
 
 from __future__ import annotations
 
+import collections.abc
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import cast
+from typing import TypeVar, cast
 
 from luminal.dialects.kernel.region_text import natural_key
 from luminal.dialects.kernel.schedule import Buffer, Factor, Schedule, Stage, Target
 from luminal.dialects.kernel.terms import Term
-from luminal.search.nests import Nest, NestGenerator, StageView
-from luminal.search.roofline import STRIDED_SECONDS, Estimate, traffic_seconds, with_traffic
-from luminal.search.shapes import below, find_contraction, reduced_indices, scanned_indices
+from luminal.search.nests import Nest, NestGenerator, Seconds, StageView
+from luminal.search.roofline import STRIDED_SECONDS, Estimate, with_traffic
+from luminal.search.shapes import Shapes, below, find_contraction, reduced_indices, scanned_indices
+
+Element = TypeVar("Element")
 
 NEAR = 1.2
 """Estimates within this factor of the best are taken as equal."""
-MISFIT = 2.0
-"""What a schedule that is made for other sizes is taken to cost, against the best for these."""
-
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A schedule, the roofline's estimate of its seconds on one core and of what may run in parallel, its form, and the
-    estimates at other sizes."""
+    """A schedule, the roofline's estimates at the representative sizes, and its form."""
 
     schedule: Schedule
-    estimate: Estimate
+    estimates: tuple[Estimate, ...]
     form: str
-    others: tuple[Estimate, ...] = ()
+
+    @property
+    def estimate(self) -> Estimate:
+        """At the expected sizes."""
+        return self.estimates[0]
 
 
 class Generator(NestGenerator):
     """Enumerates schedules of one region for one machine and representative sizes."""
 
-    def candidates(self, others: Sequence[Generator] = ()) -> list[Candidate]:
-        """All schedules of the region's forms, the promising first; never empty.
+    def candidates(self) -> list[Candidate]:
+        """All schedules of the region's forms that any of the sizes suggests, the promising first; never empty.
 
-        With generators for other sizes: the schedules that all of them would make, those first that lose least against
-        the best for each of the sizes.
+        Those come first that lose least against the best for each of the sizes.
         """
-        found = self._compared(others)
-        estimates = [(candidate.estimate, *candidate.others) for candidate in found]
-        least = [min(e.seconds(self.machine) for e in column) for column in zip(*estimates, strict=True)]
+        formed = self._formed()
+        for number in range(1, len(self.priced)):
+            for candidate in self._leading(number)._formed().values():
+                estimates = _rotated(candidate.estimates, -number)
+                formed.setdefault(candidate.schedule, replace(candidate, estimates=estimates))
+        found = list(formed.values())
+        columns = [tuple(map(self._seconds, candidate.estimates)) for candidate in found]
+        losses = {c.schedule: loss for c, loss in zip(found, _losses(columns), strict=True)}
+        found.sort(key=lambda candidate: losses[candidate.schedule])
+        return [*self._varied(found, losses), *self.fallbacks()]
 
-        def loss(candidate: Candidate) -> float:
-            given = (candidate.estimate, *candidate.others)
-            return sum(e.seconds(self.machine) / best for e, best in zip(given, least, strict=True))
-
-        found.sort(key=loss)
-        return [*self._varied(found, loss), *self.fallbacks(len(others))]
+    def _leading(self, number: int) -> Generator:
+        """A generator that enumerates what another one of the sizes suggests."""
+        first, *others = _rotated(self.priced, number)
+        return Generator(self.region, self.machine, first, self.coarse, others)
 
     def _formed(self) -> dict[Schedule, Candidate]:
         """The schedules of the region's forms, each with its lowest estimate."""
@@ -64,46 +73,33 @@ class Generator(NestGenerator):
                 best[candidate.schedule] = candidate
         return best
 
-    def _compared(self, others: Sequence[Generator]) -> list[Candidate]:
-        """What is formed for all sizes, with all estimates; if nothing is, what is for these, taken to lose."""
-        found = list(self._formed().values())
-        rivals = [other._formed() for other in others]
-        common = [c for c in found if all(c.schedule in rival for rival in rivals)]
-        if common:
-            return [replace(c, others=tuple(r[c.schedule].estimate for r in rivals)) for c in common]
-        lost: list[Estimate] = []
-        for other, rival in zip(others, rivals, strict=True):
-            best = min((c.estimate for c in (*rival.values(), *other.fallbacks())), key=self._seconds)
-            lost.append(Estimate(MISFIT * best.core_seconds, best.grid))
-        return [replace(candidate, others=tuple(lost)) for candidate in found]
-
     def _seconds(self, estimate: Estimate) -> float:
         return estimate.seconds(self.machine)
 
-    def _varied(self, ordered: list[Candidate], loss: Callable[[Candidate], float]) -> list[Candidate]:
+    def _varied(self, ordered: list[Candidate], losses: Mapping[Schedule, float]) -> list[Candidate]:
         """The same candidates, families of register tiles in turn where the model hardly tells them apart: those that
         are timed first should differ in what the model knows least."""
         if not ordered:
             return []
-        limit = NEAR * loss(ordered[0])
+        limit = NEAR * losses[ordered[0].schedule]
         families: dict[tuple[str, ...], list[Candidate]] = {}
         for candidate in ordered:
-            if loss(candidate) <= limit:
+            if losses[candidate.schedule] <= limit:
                 families.setdefault(_registers(candidate.schedule), []).append(candidate)
         rounds = itertools.zip_longest(*families.values())
         near = [candidate for turn in rounds for candidate in turn if candidate is not None]
         return near + ordered[len(near) :]
 
-    def fallbacks(self, others: int = 0) -> list[Candidate]:
+    def fallbacks(self) -> list[Candidate]:
         """Slow schedules of plain loops, of which one is legal for every region: all in one nest for each output; or
         every reduction and scan kept in memory of its own first, where none can stand inside another's loops."""
-        seconds = self.shapes.volume(set(self.shapes.sizes)) * 2e-9
-        once, twice = Estimate(seconds, 1), Estimate(2 * seconds, 1)
+        seconds = self._each(lambda shapes: shapes.volume(set(shapes.sizes)) * 2e-9)
+        once, twice = (tuple(Estimate(factor * each, 1) for each in seconds) for factor in (1, 2))
         kept = tuple(self._kept_plainly())
         stops = frozenset(self.region.terms()[stage.targets[0].term] for stage in kept)
         return [
-            Candidate(Schedule(tuple(self._plain_roots(frozenset()))), once, "scalar", (once,) * others),
-            Candidate(Schedule(tuple(self._plain_roots(stops)), kept), twice, "scalar", (twice,) * others),
+            Candidate(Schedule(tuple(self._plain_roots(frozenset()))), once, "scalar"),
+            Candidate(Schedule(tuple(self._plain_roots(stops)), kept), twice, "scalar"),
         ]
 
     def _outermost_first(self, position: int) -> list[str]:
@@ -157,20 +153,24 @@ class Generator(NestGenerator):
         free = self._outermost_first(0)
         view = StageView(roots, free, strides, frozenset(), None, frozenset(), "")
         found: list[Candidate] = []
-        traffic = traffic_seconds(self.shapes, self.machine)
         for nest in self._nests(view):
-            for nontemporal in self._store_choices():
-                targets = tuple(Target(output=n, nontemporal=nontemporal) for n in range(len(outputs)))
-                factors, grid = self._parallel(nest.factors, view)
-                root = Stage(targets, factors)
-                estimate = Estimate(with_traffic(nest.estimate.core_seconds, traffic), grid)
-                found.append(Candidate(Schedule((root,), nest.kept), estimate, nest.form))
+            factors = self._parallel(nest.factors, view)
+            root = Stage(tuple(Target(output=n) for n in range(len(outputs))), factors)
+            estimates = self._estimates(nest.seconds, factors)
+            found.append(Candidate(Schedule((root,), nest.kept), estimates, nest.form))
         return found
 
-    def _store_choices(self) -> tuple[bool, ...]:
-        return (False,)
+    def _estimates(self, seconds: Seconds, factors: tuple[Factor, ...]) -> tuple[Estimate, ...]:
+        """Those of a region that takes one core so long, its traffic aside, and has the outermost factors."""
+        parallel = [position for position, factor in enumerate(factors) if factor.role == "parallel"]
+        return tuple(
+            Estimate(
+                with_traffic(core, traffic), math.prod(_trips(shapes, factors, p) for p in parallel)
+            )
+            for shapes, core, traffic in zip(self.priced, seconds, self.traffic, strict=True)
+        )
 
-    def _parallel(self, factors: tuple[Factor, ...], view: StageView) -> tuple[tuple[Factor, ...], int]:
+    def _parallel(self, factors: tuple[Factor, ...], view: StageView) -> tuple[Factor, ...]:
         """Make leading loops over free indices parallel until there is work for every core."""
         wanted = 8 * self.machine.threads
         sums = reduced_indices(view.roots, frozenset())
@@ -183,17 +183,8 @@ class Generator(NestGenerator):
                 break
             seen.add(factor.index)
             result[position] = Factor(factor.index, factor.extent, "parallel", factor.name)
-            grid *= self._trips(factors, position)
-        return tuple(result), grid
-
-    def _trips(self, factors: tuple[Factor, ...], position: int) -> int:
-        factor = factors[position]
-        if factor.extent is not None:
-            return factor.extent
-        inner = 1
-        for other in factors[position + 1 :]:
-            inner *= other.extent if other.index == factor.index and other.extent is not None else 1
-        return -(-self.shapes.sizes[factor.index] // inner)
+            grid *= _trips(self.shapes, factors, position)
+        return tuple(result)
 
     def _merged(self) -> list[Candidate]:
         output = self.region.outputs[0]
@@ -237,11 +228,7 @@ class Generator(NestGenerator):
         at = shared[-1].name
         last_batch = shared[len(batch) - 1].name if batch else None
         bound = frozenset(batch)
-        saved = dict(self.shapes.sizes)
-        self.shapes.sizes.update(dict.fromkeys(batch, 1))
-        if row is not None:
-            self.shapes.sizes[row] = block
-        try:
+        with self._within(dict.fromkeys(batch, 1) | ({} if row is None else {row: block})):
             stages: list[list[tuple[Nest, Stage]]] = []
             for position, term in enumerate(self.region.inner):
                 own = sorted(term.free - bound)
@@ -253,37 +240,36 @@ class Generator(NestGenerator):
             outer = [i for i in free if i not in bound]
             final = StageView((root,), outer, strides, bound, at, stops - {root}, "")
             finals = self._block_row(self._nests(final), row, block)[:4]
-        finally:
-            self.shapes.sizes.update(saved)
-        repeats = self.shapes.volume(set(batch))
-        if row is not None:
-            repeats *= -(-self.shapes.sizes[row] // block)
         found: list[Candidate] = []
         most = 3 if len(stages) < 3 else 2 if len(stages) < 5 else 1
         for nest, choice in itertools.product(
             finals, list(itertools.product(*(options[:most] for options in stages)))
         ):
-            core = nest.estimate.core_seconds + sum(option.estimate.core_seconds for option, _ in choice)
-            core += self._crossing(root, nest, choice) / repeats
-            factors, grid = self._parallel(
+            crossing = self._crossing(root, nest, choice)
+            parts = zip(nest.seconds, *(option.seconds for option, _ in choice), strict=True)
+            seconds = tuple(
+                sum(part) * _blocks(shapes, batch, row, block)
+                + STRIDED_SECONDS * sum(shapes.volume(term.free) for term in crossing)
+                for shapes, part in zip(self.priced, parts, strict=True)
+            )
+            factors = self._parallel(
                 (*shared, *nest.factors),
                 StageView((root,), [*batch, *([row] if row else [])], strides, frozenset(), None, stops, ""),
             )
             kept = tuple(stage for option, last in choice for stage in (*option.kept, last)) + nest.kept
             schedule = Schedule((Stage((Target(output=0),), factors),), kept)
-            seconds = with_traffic(core * repeats, traffic_seconds(self.shapes, self.machine))
-            found.append(Candidate(schedule, Estimate(seconds, grid), "merged"))
+            found.append(Candidate(schedule, self._estimates(seconds, factors), "merged"))
         return found
 
-    def _crossing(self, root: Term, final: Nest, choice: Sequence[tuple[Nest, Stage]]) -> float:
-        """Seconds of reading buffers along another index than they were written along, in the whole region."""
+    def _crossing(self, root: Term, final: Nest, choice: Sequence[tuple[Nest, Stage]]) -> list[Term]:
+        """Kept values that are read along another index than they were written along, once for each reader."""
         lanes = {term: _lane(nest) for term, (nest, _) in zip(self.region.inner, choice, strict=True)}
-        total = 0.0
-        for consumer, lane in [*lanes.items(), (root, _lane(final))]:
-            for term in below((consumer,), frozenset(self.region.inner)):
-                if term in lanes and term is not consumer and lane in term.free and lanes[term] != lane:
-                    total += STRIDED_SECONDS * self.shapes.volume(set(term.free))
-        return total
+        return [
+            term
+            for consumer, lane in [*lanes.items(), (root, _lane(final))]
+            for term in below((consumer,), frozenset(self.region.inner))
+            if term in lanes and term is not consumer and lane in term.free and lanes[term] != lane
+        ]
 
     def _stage_options(
         self,
@@ -297,7 +283,7 @@ class Generator(NestGenerator):
     ) -> list[tuple[Nest, Stage]]:
         nests = self._block_row(self._nests(view), row, block)
         options: list[tuple[Nest, Stage]] = []
-        for nest in _each_lane_first(sorted(nests, key=lambda nest: nest.estimate.core_seconds))[:6]:
+        for nest in _each_lane_first(nests)[:6]:
             lane = _lane(nest)
             digits = [(i, block if i == row else None) for i in own if i != lane]
             if lane in own:
@@ -305,7 +291,7 @@ class Generator(NestGenerator):
             target = Target(term=self.numbers[term], buffer=Buffer(tuple(digits), at))
             lifted = tuple(self._lift(stage, row, last_batch, at) for stage in nest.kept)
             options.append(
-                (Nest(nest.factors, lifted, nest.estimate, nest.form), Stage((target,), nest.factors, at))
+                (Nest(nest.factors, lifted, nest.seconds, nest.form), Stage((target,), nest.factors, at))
             )
         return options
 
@@ -326,7 +312,7 @@ class Generator(NestGenerator):
     def _block_row(self, nests: list[Nest], row: str | None, block: int) -> list[Nest]:
         """Nests whose open factor of the row index is set to what fills one block; others are left out."""
         if row is None:
-            return nests
+            return self._ranked(nests)
         result: list[Nest] = []
         for nest in nests:
             covered = 1
@@ -334,8 +320,52 @@ class Generator(NestGenerator):
                 covered *= factor.extent if factor.index == row and factor.extent is not None else 1
             if block % covered == 0:
                 factors = tuple(_filled(factor, row, block // covered) for factor in nest.factors)
-                result.append(Nest(factors, nest.kept, nest.estimate, nest.form))
-        return sorted(result, key=lambda nest: nest.estimate.core_seconds)
+                result.append(Nest(factors, nest.kept, nest.seconds, nest.form))
+        return self._ranked(result)
+
+    def _ranked(self, nests: list[Nest]) -> list[Nest]:
+        """Those first that lose least against the best for each of the sizes."""
+        losses = _losses([nest.seconds for nest in nests])
+        return [nest for _, nest in sorted(zip(losses, nests, strict=True), key=lambda pair: pair[0])]
+
+    @contextmanager
+    def _within(self, sizes: Mapping[str, int]) -> collections.abc.Generator[None]:
+        """Enumerate and price what is inside loops that leave so much of some indices."""
+        saved = [dict(shapes.sizes) for shapes in self.priced]
+        for shapes in self.priced:
+            shapes.sizes.update(sizes)
+        try:
+            yield
+        finally:
+            for shapes, before in zip(self.priced, saved, strict=True):
+                shapes.sizes.update(before)
+
+
+def _losses(columns: Sequence[Seconds]) -> list[float]:
+    """What each loses against the best at each of the sizes, added up."""
+    least = [min(column) for column in zip(*columns, strict=True)]
+    return [sum(each / best for each, best in zip(seconds, least, strict=True)) for seconds in columns]
+
+
+def _rotated(values: Sequence[Element], number: int) -> tuple[Element, ...]:
+    return (*values[number:], *values[:number])
+
+
+def _trips(shapes: Shapes, factors: tuple[Factor, ...], position: int) -> int:
+    """How often a loop runs around those inside it."""
+    factor = factors[position]
+    if factor.extent is not None:
+        return factor.extent
+    inner = 1
+    for other in factors[position + 1 :]:
+        inner *= other.extent if other.index == factor.index and other.extent is not None else 1
+    return -(-shapes.sizes[factor.index] // inner)
+
+
+def _blocks(shapes: Shapes, batch: Sequence[str], row: str | None, block: int) -> int:
+    """How often the stages of a merged region run: for each element of a batch and each block of rows."""
+    rows = 1 if row is None else -(-shapes.sizes[row] // block)
+    return shapes.volume(set(batch)) * rows
 
 
 def _filled(factor: Factor, index: str, extent: int) -> Factor:

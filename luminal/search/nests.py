@@ -1,20 +1,21 @@
 """Nests of loops for one stage of a region, from index sets alone: a row form and a contraction form.
 
 Nothing here knows what is computed.  Which index is the lane, tile sizes, blocks, what is packed and what is kept are
-enumerated, each with the roofline's estimate.
+enumerated, each with the roofline's estimate for each of the representative sizes.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+import operator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from luminal.dialects.kernel.schedule import Buffer, Factor, Stage, Target
 from luminal.dialects.kernel.terms import Region, Term
 from luminal.passes.packed_loads import is_only_load
 from luminal.search.machine import Machine
-from luminal.search.roofline import Estimate, contraction_seconds, row_seconds
+from luminal.search.roofline import contraction_seconds, row_seconds, traffic_seconds
 from luminal.search.shapes import (
     Contraction,
     Shapes,
@@ -32,13 +33,17 @@ PARTIAL_STEPS = (256, 192, 320, 128, 160, 96)
 """Addends of a short sum, of which a long one is made up: the error of n then grows as that of n / 256 does."""
 
 
+Seconds = tuple[float, ...]
+"""Of one core, at each of the sizes that schedules are priced for."""
+
+
 @dataclass(frozen=True, slots=True)
 class Nest:
     """A stage's factors, the stages that it keeps, and the estimate."""
 
     factors: tuple[Factor, ...]
     kept: tuple[Stage, ...]
-    estimate: Estimate
+    seconds: Seconds
     form: str
 
 
@@ -61,16 +66,31 @@ class StageView:
 class NestGenerator:
     """Enumerates schedules of one region for one machine and representative sizes.
 
-    `coarse` leaves most tile sizes out: enough to tell what a region costs, not which schedule is best.
+    `shapes` decide what is enumerated; it is priced for them and for the `others`. `coarse` leaves most tile sizes out:
+    enough to tell what a region costs, not which schedule is best.
     """
 
-    def __init__(self, region: Region, machine: Machine, shapes: Shapes, coarse: bool = False) -> None:
+    def __init__(
+        self,
+        region: Region,
+        machine: Machine,
+        shapes: Shapes,
+        coarse: bool = False,
+        others: Sequence[Shapes] = (),
+    ) -> None:
+        self.coarse = coarse
         self.tiles = COARSE_TILES if coarse else TILES
-        self.blocks = (64,) if coarse else (64, 32, 16, 128)
+        self.blocks = (64, 16) if coarse else (64, 32, 16, 128)
         self.region = region
         self.machine = machine
         self.shapes = shapes
+        self.priced = (shapes, *others)
+        self.traffic = self._each(lambda shapes: traffic_seconds(shapes, machine))
         self.numbers = region.numbering()
+
+    def _each(self, price: Callable[[Shapes], float]) -> Seconds:
+        """A price at each of the sizes."""
+        return tuple(price(shapes) for shapes in self.priced)
 
     def _nests(self, view: StageView) -> list[Nest]:
         contraction = find_contraction(view.roots, view.free, view.bound, view.stops)
@@ -101,7 +121,6 @@ class NestGenerator:
         sequential = looped_indices(view.roots, view.stops)
         wanted = [*view.free, *(i for i in sums if i not in view.free and i not in sequential)]
         for lane in self._lane_choices(view, wanted):
-            size = self.shapes.sizes[lane]
             tiles = [t for t in (4, 2, 1) if t == 1 or self._fits(lane, t * lanes)]
             outer = [i for i in view.free if i != lane and i not in sums]
             late = [Factor(i, None) for i in view.free if i != lane and i in sums]
@@ -109,7 +128,7 @@ class NestGenerator:
             for tile, unroll in itertools.product(tiles, (1, 4) if lane not in sums and sums else (1,)):
                 factors = [Factor(index, None, name=view.prefix + index) for index in outer]
                 along = [Factor(lane, None, name=None if outer else view.prefix + lane)]
-                if not outer and not sums and size > 64 * tile * lanes:
+                if not outer and not sums and self.shapes.sizes[lane] > 64 * tile * lanes:
                     along.append(Factor(lane, 64))
                     along[0] = Factor(lane, None, name=view.prefix + lane)
                 registers = [Factor(lane, tile, "tile")] if tile > 1 else []
@@ -121,12 +140,19 @@ class NestGenerator:
                     continue
                 tail = [*inner, *late, *along] if lane in sums else [*along, *late, *inner]
                 all_factors = (*factors, *tail, *registers)
-                waste = -(-size // (tile * lanes)) * tile * lanes / size
-                estimate = Estimate(
-                    row_seconds(self.shapes, view.roots, view.stops, self.machine, lane, waste), 1
-                )
+                seconds = self._row_seconds(view, view.stops, lane, tile * lanes)
                 for kept in self._keep_choices(view, lane, (*along, *registers), outer, sums):
-                    yield Nest(all_factors, kept, estimate, "rows")
+                    yield Nest(all_factors, kept, seconds, "rows")
+
+    def _row_seconds(self, view: StageView, stops: frozenset[Term], lane: str, step: int) -> Seconds:
+        """Of a stage computed in vectors along the lane, `step` elements at a time."""
+
+        def price(shapes: Shapes) -> float:
+            size = shapes.sizes[lane]
+            waste = -(-size // step) * step / size
+            return row_seconds(shapes, view.roots, stops, self.machine, lane, waste)
+
+        return self._each(price)
 
     def _fits(self, index: str, block: int) -> bool:
         """Whether a block divides an index, or is small beside a size that is not known."""
@@ -171,7 +197,7 @@ class NestGenerator:
             lane = min(columns, key=lambda index: (view.strides.get(index, 1 << 60), index))
             row = max(contraction.rows, key=lambda index: self.shapes.sizes[index])
             stops = view.stops | {contraction.reduction}
-            extra = row_seconds(self.shapes, view.roots, stops, self.machine, lane, 1.0)
+            extra = self._row_seconds(view, stops, lane, 1)
             for vectors, tile in itertools.product(*self.tiles[:2]):
                 if tile * vectors + vectors + 1 > self.machine.registers:
                     continue
@@ -188,8 +214,8 @@ class NestGenerator:
                         view, contraction, lane, row, vectors, tile, block, pack_rows, swap
                     )
                     if nest is not None:
-                        estimate = Estimate(nest.estimate.core_seconds + extra, 1)
-                        yield Nest(nest.factors, nest.kept, estimate, nest.form)
+                        seconds = tuple(map(operator.add, nest.seconds, extra))
+                        yield Nest(nest.factors, nest.kept, seconds, nest.form)
 
     def _contraction(
         self,
@@ -251,10 +277,12 @@ class NestGenerator:
             packs.append((left, 1, bool(contiguous)))
         elif not plain:
             return None
-        estimate = contraction_seconds(
-            self.shapes, contraction, self.machine, lane, row, vectors, tile, packs, bool(pack_rows)
+        seconds = self._each(
+            lambda shapes: contraction_seconds(
+                shapes, contraction, self.machine, lane, row, vectors, tile, packs, pack_rows
+            )
         )
-        return Nest(factors, tuple(kept), Estimate(estimate, 1), "contraction")
+        return Nest(factors, tuple(kept), seconds, "contraction")
 
     def _partial(self, index: str, unroll: int) -> list[Factor]:
         """A loop that adds up short sums where a sum is long, which rounds less; none where it is short."""

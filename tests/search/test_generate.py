@@ -11,7 +11,7 @@ from luminal.dim import dim
 from luminal.errors import ScheduleError
 from luminal.passes.place import place
 from luminal.search.chooser import legal_candidates, plain_candidate
-from luminal.search.generate import MISFIT, Candidate, Generator
+from luminal.search.generate import Candidate, Generator
 from luminal.search.machine import Machine
 from luminal.search.samples import Samples
 from luminal.search.shapes import Shapes
@@ -104,28 +104,27 @@ def test_candidates_do_not_depend_on_the_hash_seed() -> None:
 
 def test_a_schedule_for_several_sizes_loses_least_over_all_of_them() -> None:
     region = regions.matmul(dim("m"), 64, 32)
-    generators = [Generator(region, HOST, Shapes(region, {"m": m})) for m in (8, 512)]
-    columns = [{c.schedule: c.estimate.seconds(HOST) for c in g.candidates()[:-2]} for g in generators]
-    least = [min(column.values()) for column in columns]
-    chosen = generators[0].candidates(generators[1:])[0]
-    losses = {
-        schedule: sum(column[schedule] / best for column, best in zip(columns, least, strict=True))
-        for schedule in columns[0]
-        if schedule in columns[1]
-    }
-    assert losses[chosen.schedule] == min(losses.values())
-    assert [e.seconds(HOST) for e in (chosen.estimate, *chosen.others)] == [
-        c[chosen.schedule] for c in columns
-    ]
+    small, large = (Shapes(region, {"m": m}) for m in (8, 512))
+    found = Generator(region, HOST, small, others=[large]).candidates()
+    alone = [Generator(region, HOST, shapes).candidates() for shapes in (small, large)]
+    assert {c.schedule for c in found} == {c.schedule for column in alone for c in column}
+    for position, column in enumerate(alone):
+        priced = {c.schedule: c.estimates[position] for c in found}
+        assert all(priced[c.schedule].seconds(HOST) == pytest.approx(c.estimate.seconds(HOST)) for c in column)
+    seconds = [[e.seconds(HOST) for e in c.estimates] for c in found if c.form != "scalar"]
+    least = [min(column) for column in zip(*seconds, strict=True)]
+    losses = [sum(each / best for each, best in zip(given, least, strict=True)) for given in seconds]
+    assert losses[0] == min(losses)
 
 
-def test_a_schedule_that_other_sizes_rule_out_is_taken_to_lose_there() -> None:
-    """A single element has no lanes."""
+def test_a_schedule_that_one_of_the_sizes_suggests_is_priced_for_all() -> None:
+    """A single element has no lanes; vectors are wasted on it, and priced so."""
     b = regions.Builder()
     region = b.region({"i": dim("n")}, [dim("n")], [(b.apply("exp2", b.read(0, {"i": 1})), {"i": 1})])
-    first, second = (Generator(region, HOST, Shapes(region, {"n": n})) for n in (512, 1))
-    assert [c.form for c in second.candidates()] == ["scalar", "scalar"]
-    found = [c for c in first.candidates([second]) if c.form != "scalar"]
-    best = second.candidates()[0].estimate.seconds(HOST)
+    one, many = (Shapes(region, {"n": n}) for n in (1, 512))
+    assert [c.form for c in Generator(region, HOST, one).candidates()] == ["scalar", "scalar"]
+    found = [c for c in Generator(region, HOST, one, others=[many]).candidates() if c.form != "scalar"]
     assert found
-    assert all(c.others[0].seconds(HOST) == pytest.approx(MISFIT * best) for c in found)
+    for candidate in found:
+        single, all_of_them = (e.core_seconds for e in candidate.estimates)
+        assert all_of_them / 512 < single < all_of_them
