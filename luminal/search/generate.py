@@ -26,6 +26,7 @@ Element = TypeVar("Element")
 NEAR = 1.2
 """Estimates within this factor of the best are taken as equal."""
 
+
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """A schedule, the roofline's estimates at the representative sizes, and its form."""
@@ -164,9 +165,7 @@ class Generator(NestGenerator):
         """Those of a region that takes one core so long, its traffic aside, and has the outermost factors."""
         parallel = [position for position, factor in enumerate(factors) if factor.role == "parallel"]
         return tuple(
-            Estimate(
-                with_traffic(core, traffic), math.prod(_trips(shapes, factors, p) for p in parallel)
-            )
+            Estimate(with_traffic(core, traffic), math.prod(_trips(shapes, factors, p) for p in parallel))
             for shapes, core, traffic in zip(self.priced, seconds, self.traffic, strict=True)
         )
 

@@ -110,7 +110,9 @@ def test_a_schedule_for_several_sizes_loses_least_over_all_of_them() -> None:
     assert {c.schedule for c in found} == {c.schedule for column in alone for c in column}
     for position, column in enumerate(alone):
         priced = {c.schedule: c.estimates[position] for c in found}
-        assert all(priced[c.schedule].seconds(HOST) == pytest.approx(c.estimate.seconds(HOST)) for c in column)
+        assert all(
+            priced[c.schedule].seconds(HOST) == pytest.approx(c.estimate.seconds(HOST)) for c in column
+        )
     seconds = [[e.seconds(HOST) for e in c.estimates] for c in found if c.form != "scalar"]
     least = [min(column) for column in zip(*seconds, strict=True)]
     losses = [sum(each / best for each, best in zip(given, least, strict=True)) for given in seconds]
