@@ -56,7 +56,8 @@ class OpenStage:
     """A stage with its factors weighted and split into loops and registers.
 
     `placed`: its position in a loop's body says when it runs, not the first use of what it fills.  `destinations`: the
-    buffers of the targets that are no outputs, in the order of the targets.  `pending`: it has not run yet.
+    buffers of the targets that are no outputs, in the order of the targets.  `pending`: it has not run yet.  `spans`:
+    the indices that it writes over, where its terms vary with fewer (the initial values of carries).
     """
 
     stage: Stage
@@ -67,6 +68,7 @@ class OpenStage:
     pending: bool = True
     destinations: list[PlacedBuffer] = field(default_factory=list["PlacedBuffer"])
     reductions: list[Term] | None = None
+    spans: frozenset[str] | None = None
 
     @property
     def at(self) -> str | None:

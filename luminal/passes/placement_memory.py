@@ -188,9 +188,10 @@ class MemoryPlacement(PlacementState):
         assert self.stage is not None
         buffer = self.stage.destinations[self.stage.stage.targets.index(target)]
         memory = self._memory(buffer, term)
-        variables, address, axes = self._buffer_address(buffer, term.free)
+        indices = self._target_indices(target)
+        variables, address, axes = self._buffer_address(buffer, indices)
         buffer.overwritten = True
-        mask = self._edge(buffer, term.free)
+        mask = self._edge(buffer, indices)
         self.block.add_op(StoreOp.of(memory, value, variables, address, axes, None, mask))
 
     def _store_output(self, target: Target, output: Output, value: SSAValue) -> None:

@@ -69,6 +69,7 @@ class PlacementState(ABC):
             self.loop_carries[term.loop.identifier, position] = placed
             self.kept.setdefault(term.operands[count + position], placed)
             inits[position].destinations.append(placed)
+            inits[position].spans = term.loop.carries[position]
         body = [self._open_stage(stage, placed=True) for stage in loop.body]
         for stage in body:
             self._keep(stage)
@@ -181,7 +182,8 @@ class PlacementState(ABC):
     def _target_indices(self, target: Target) -> frozenset[str]:
         if target.output >= 0:
             return self.region.outputs[target.output].indices
-        return self._target_term(target).free
+        spans = self.stage.spans if self.stage is not None else None
+        return self._target_term(target).free if spans is None else spans
 
     def _target_term(self, target: Target) -> Term:
         if target.output >= 0:

@@ -230,6 +230,21 @@ def test_carried_loop_in_memory() -> None:
     assert f32 == region.outputs[0].dtype
 
 
+def test_carries_in_memory_begin_with_their_initial_value_everywhere() -> None:
+    """Carries of all rows live in one buffer, which is used again for each block of rows."""
+    region = regions.folded(24, 9)
+    terms = region.terms()
+    loop = next(n for n, t in enumerate(terms) if t.op == "loop")
+    low, zero, *nexts = (terms.index(term) for term in terms[loop].operands)
+    row, carry = "i:2 i:4:lane", "as i:8 from block"
+    schedule = parse_schedule(
+        f"out0: i:*@block {row}; loop %{loop} at block: j:*@j {{carry {carry}; carry {carry}; "
+        f"init keep %{low} as i:8 at block: {row}; init keep %{zero} as i:8 at block: {row}; "
+        f"step keep %{nexts[1]} as i:8, %{nexts[0]} as i:8 at j: {row}}}"
+    )
+    run_and_compare(region, schedule, {})
+
+
 def test_chains_of_any_length_are_placed() -> None:
     b = regions.Builder()
     value = b.read(0, {"i": 1})
