@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from luminal.plan.native_kernels import KernelCompiler
     from luminal.runtimes.protocol import Executable
     from luminal.search.chooser import Choice
+    from luminal.search.forms import Forms
     from luminal.search.samples import Samples
 
 TARGETS = ("cpu", "kernel", "reference")
@@ -120,6 +121,7 @@ class _Compilation:
         from luminal.passes.lower_hlo import lower_hlo
         from luminal.passes.simplify import simplify
         from luminal.passes.value_graph import Interface
+        from luminal.search.forms import Forms
         from luminal.search.samples import sample_sizes
 
         module = self.module.clone()
@@ -138,10 +140,14 @@ class _Compilation:
             partition = Partition.of(lowered)
             samples = sample_sizes(graph.symbols, dict(self.options.hint), partition.requirements)
             hints = samples.expected
-            regions = form_regions(partition, self._cut(partition, samples))
+            forms = Forms(lowered.licences)
+            regions = form_regions(partition, self._cut(partition, samples, forms))
         with self.stats.stage("schedule"):
-            chooser, compiler = self._chooser(graph)
+            chooser, compiler = self._chooser(graph, forms)
             choices = _choose(regions, chooser, samples)
+            regions = regions.with_regions(
+                {key: _form(forms, region, key, choices[key]) for key, region in regions.regions.items()}
+            )
         shared, origins = share_memory(regions, {name: choice.schedule for name, choice in choices.items()})
         choices = {name: choices[origin] for name, origin in origins.items()}
         if self.target == "kernel":
@@ -156,7 +162,7 @@ class _Compilation:
             self._describe(shared, choices, plan)
         return self._executable(plan, kernels, entries)
 
-    def _cut(self, partition: Partition, samples: Samples) -> Cuts:
+    def _cut(self, partition: Partition, samples: Samples, forms: Forms) -> Cuts:
         """The graph's cuts: the first ones for interpreters, searched ones for this machine."""
         from luminal.passes.cut_choices import initial_cuts
         from luminal.plan.measure import host_machine
@@ -164,16 +170,16 @@ class _Compilation:
 
         if self.target == "kernel":
             return initial_cuts(partition)
-        return CutSearch(partition, host_machine(thread_count()), samples).run()
+        return CutSearch(partition, host_machine(thread_count()), samples, forms).run()
 
-    def _chooser(self, graph: GraphOp) -> tuple[Chooser, KernelCompiler | None]:
+    def _chooser(self, graph: GraphOp, forms: Forms) -> tuple[Chooser, KernelCompiler | None]:
         from luminal.plan.choosers import PlainChooser, timed_chooser
         from luminal.plan.native_kernels import KernelCompiler
 
         if self.target == "kernel":
             return PlainChooser(), None
         compiler = KernelCompiler(Target.host(), graph.licences, self.options.cache)
-        return timed_chooser(compiler, self.options), compiler
+        return timed_chooser(compiler, self.options, forms), compiler
 
     def _interpreted(
         self, graph: GraphOp, regions: RegionGraph, choices: Mapping[str, Choice], hints: Mapping[str, int]
@@ -272,6 +278,13 @@ def _load_kernel(name: str, image: bytes) -> Kernel:
 
 def _pool_handle(threads: int) -> int:
     return process_pool().handle if threads > 1 else 0
+
+
+def _form(forms: Forms, region: Region, key: str, choice: Choice) -> Region:
+    """The form of a region that its schedule is for."""
+    found = forms.find(region, key, choice.form)
+    assert found is not None
+    return found
 
 
 def _choose(regions: RegionGraph, chooser: Chooser, samples: Samples) -> dict[str, Choice]:

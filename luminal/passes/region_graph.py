@@ -7,7 +7,7 @@ values and defines others.  Regions that are equal are one object, so that each 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from luminal.dialects.kernel.terms import Region
 from luminal.dim import Dim
@@ -108,3 +108,11 @@ class RegionGraph:
     outputs: tuple[int, ...]
     regions: dict[str, Region] = field(default_factory=dict[str, Region])
     requirements: list[Requirement] = field(default_factory=list[Requirement])
+
+    def with_regions(self, regions: Mapping[str, Region]) -> RegionGraph:
+        """The same graph with other regions, by key, that do the same with the same arguments and outputs."""
+        steps: list[Step] = [
+            step if isinstance(step, OpaqueStep) else replace(step, region=regions[step.key])
+            for step in self.steps
+        ]
+        return replace(self, steps=steps, regions={key: regions[key] for key in self.regions})

@@ -15,6 +15,7 @@ from luminal.plan.measure import HostMeasurer, host_machine
 from luminal.plan.native_kernels import KernelCompiler
 from luminal.search.chooser import Budget, Choice, TimedChooser, plain_candidate
 from luminal.search.database import Database
+from luminal.search.forms import Forms
 from luminal.search.machine import Machine
 from luminal.search.samples import Samples
 
@@ -39,10 +40,12 @@ def _database(path: Path, process: int) -> Database:
     return Database(path)
 
 
-def timed_chooser(compiler: KernelCompiler, options: CompileOptions) -> TimedChooser:
+def timed_chooser(
+    compiler: KernelCompiler, options: CompileOptions, forms: Forms | None = None
+) -> TimedChooser:
     """A short timed search, or a long one; what it finds is kept for the next process."""
     database = _database(cache_directory() / "schedules.sqlite", os.getpid()) if options.cache else None
     budget = BUDGETS[options.mode]
     if options.candidates:
         budget = replace(budget, candidates=options.candidates)
-    return TimedChooser(host_machine(thread_count()), HostMeasurer(compiler), database, budget)
+    return TimedChooser(host_machine(thread_count()), HostMeasurer(compiler), database, budget, forms)

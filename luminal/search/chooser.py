@@ -9,7 +9,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Protocol
 
@@ -22,8 +22,10 @@ from luminal.dialects.kernel.terms import Region, postorder
 from luminal.dtype import DType
 from luminal.errors import ScheduleError, SoundnessError
 from luminal.passes.place import place
-from luminal.search.database import Database
-from luminal.search.generate import Candidate, Generator
+from luminal.search.database import Database, Winner
+from luminal.search.forms import Form, Forms
+from luminal.search.generate import Candidate, Generator, ordered
+from luminal.search.loops import LoopGenerator
 from luminal.search.machine import Machine
 from luminal.search.samples import Samples
 from luminal.search.shapes import Shapes
@@ -34,10 +36,12 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A schedule, and the nanoseconds that one iteration of its parallel loops is expected to take."""
+    """A schedule, the nanoseconds that one iteration of its parallel loops is expected to take, and the form of the
+    region that it is for, "" for the region's own."""
 
     schedule: Schedule
     cost: int
+    form: str = ""
 
 
 class Runnable(Protocol):
@@ -74,13 +78,12 @@ class Budget:
 class ModelChooser:
     """The roofline alone decides: for targets that this machine does not have."""
 
-    def __init__(self, machine: Machine) -> None:
-        self.machine = machine
+    def __init__(self, machine: Machine, forms: Forms | None = None) -> None:
+        self.machine, self.forms = machine, forms or Forms()
 
     def choose(self, region: Region, key: str, samples: Samples) -> Choice:
         """The first legal candidate in the roofline's order."""
-        del key
-        for candidate in legal_candidates(region, self.machine, samples):
+        for candidate, _ in legal_candidates(region, self.machine, samples, self.forms.of(region, key)):
             return _choice(candidate)
         raise ScheduleError("the region has no legal schedule")
 
@@ -94,27 +97,29 @@ class TimedChooser:
         measurer: Measurer,
         database: Database | None = None,
         budget: Budget | None = None,
+        forms: Forms | None = None,
     ) -> None:
         self.machine, self.measurer, self.database = machine, measurer, database
-        self.budget = budget or Budget()
+        self.budget, self.forms = budget or Budget(), forms or Forms()
         self.timed = 0
 
     def choose(self, region: Region, key: str, samples: Samples) -> Choice:
         """The fastest of the timed candidates, or what the database remembers."""
         if not samples.is_valid:
-            return ModelChooser(self.machine).choose(region, key, samples)
+            return ModelChooser(self.machine, self.forms).choose(region, key, samples)
         named = [sorted(sizes.items()) for sizes in samples.all]
         bucket = " ".join(",".join(f"{name}={_bucket(size)}" for name, size in sizes) for sizes in named)
         if self.database is not None:
             known = self.database.find(key, bucket, self.machine)
-            if known is not None:
-                return Choice(parse_schedule(known[0]), known[1])
-        choice, seconds = self._measure(region, samples)
+            if known is not None and self.forms.find(region, key, known.form) is not None:
+                return Choice(parse_schedule(known.schedule), known.cost, known.form)
+        choice, seconds = self._measure(region, key, samples)
         if self.database is not None:
-            self.database.store(key, bucket, self.machine, str(choice.schedule), choice.cost, seconds)
+            winner = Winner(str(choice.schedule), choice.cost, choice.form)
+            self.database.store(key, bucket, self.machine, winner, seconds)
         return choice
 
-    def _measure(self, region: Region, samples: Samples) -> tuple[Choice, float]:
+    def _measure(self, region: Region, key: str, samples: Samples) -> tuple[Choice, float]:
         started = time.perf_counter()
         shapes = Shapes(region, samples.expected)
         dims = shapes.values
@@ -123,22 +128,22 @@ class TimedChooser:
             for n, a in enumerate(region.arguments)
         ]
         if not addresses_are_valid(region, arguments, dims):
-            return ModelChooser(self.machine).choose(region, "", samples), 0.0
+            return ModelChooser(self.machine, self.forms).choose(region, key, samples), 0.0
         outputs = [
             self.measurer.place(np.zeros(o.elements.evaluate(dims), o.dtype.numpy)) for o in region.outputs
         ]
         expected = [sample_output(region, n, arguments, dims) for n in range(len(region.outputs))]
         runs: list[tuple[Candidate, Runnable]] = []
-        for candidate in legal_candidates(region, self.machine, samples):
+        for candidate, form in legal_candidates(region, self.machine, samples, self.forms.of(region, key)):
             if len(runs) >= self.budget.candidates or (
                 runs and time.perf_counter() - started > self.budget.seconds
             ):
                 break
-            if runs and candidate.form == "scalar":
+            if runs and candidate.kind == "scalar":
                 break
-            runnable = self.measurer.compile(region, candidate.schedule, _choice(candidate).cost)
+            runnable = self.measurer.compile(form, candidate.schedule, _choice(candidate).cost)
             runnable.run(arguments, outputs, dims, self.machine.threads)
-            _verify(region, candidate.schedule, expected, outputs)
+            _verify(form, candidate, expected, outputs)
             self.timed += 1
             runs.append((candidate, runnable))
         if not runs:
@@ -149,7 +154,7 @@ class TimedChooser:
         best = min(range(len(runs)), key=times.__getitem__)
         grid = max(1, runs[best][0].estimate.grid)
         cost = int(times[best] * 1e9 * min(self.machine.threads, grid) / grid)
-        return Choice(runs[best][0].schedule, max(1, cost)), times[best]
+        return Choice(runs[best][0].schedule, max(1, cost), runs[best][0].form), times[best]
 
     def _interleave(
         self,
@@ -177,46 +182,55 @@ class TimedChooser:
 
 def plain_candidate(region: Region, machine: Machine, hint: Mapping[str, int]) -> Candidate:
     """The first legal schedule of plain loops."""
-    for candidate in _placed(region, Generator(region, machine, Shapes(region, hint)).fallbacks()):
-        return candidate
+    for candidate in Generator(region, machine, Shapes(region, hint)).fallbacks():
+        if _is_legal(region, candidate):
+            return candidate
     raise ScheduleError(f"the region has no legal schedule:\n{region_text(region)}")
 
 
 def legal_candidates(
-    region: Region, machine: Machine, samples: Samples, coarse: bool = False
-) -> Iterator[Candidate]:
-    """The candidates that the placement pass accepts, each once, in the roofline's order."""
+    region: Region, machine: Machine, samples: Samples, forms: Sequence[Form] = (), coarse: bool = False
+) -> Iterator[tuple[Candidate, Region]]:
+    """The candidates that the placement pass accepts, each once, in the roofline's order, with what they are for: the
+    region itself or one of its forms."""
     first, *others = (Shapes(region, sizes) for sizes in samples.all)
-    return _placed(region, Generator(region, machine, first, coarse, others).candidates())
+    own = Generator(region, machine, first, coarse, others)
+    named = {"": region, **{form.name: form.region for form in forms}}
+    found = own.suggested()
+    for form in forms:
+        first, *others = (Shapes(form.region, sizes) for sizes in samples.all)
+        generator = LoopGenerator(form.region, machine, first, coarse, others)
+        found += [replace(candidate, form=form.name) for candidate in generator.suggested()]
+    seen: set[tuple[str, str]] = set()
+    for candidate in (*ordered(found, machine), *own.fallbacks()):
+        name = (candidate.form, str(candidate.schedule))
+        if name not in seen and _is_legal(named[candidate.form], candidate):
+            seen.add(name)
+            yield candidate, named[candidate.form]
 
 
-def _placed(region: Region, candidates: Sequence[Candidate]) -> Iterator[Candidate]:
-    seen: set[str] = set()
-    for candidate in candidates:
-        text = str(candidate.schedule)
-        if text in seen:
-            continue
-        seen.add(text)
-        try:
-            place(region, candidate.schedule, "probe")
-        except ScheduleError:
-            continue
-        yield candidate
+def _is_legal(region: Region, candidate: Candidate) -> bool:
+    try:
+        place(region, candidate.schedule, "probe")
+    except ScheduleError:
+        return False
+    return True
 
 
 def _choice(candidate: Candidate) -> Choice:
     grid = max(1, candidate.estimate.grid)
-    return Choice(candidate.schedule, max(1, int(candidate.estimate.core_seconds * 1e9 / grid)))
+    cost = max(1, int(candidate.estimate.core_seconds * 1e9 / grid))
+    return Choice(candidate.schedule, cost, candidate.form)
 
 
 def _verify(
-    region: Region, schedule: Schedule, samples: Sequence[Sample | None], outputs: Sequence[Array]
+    region: Region, candidate: Candidate, samples: Sequence[Sample | None], outputs: Sequence[Array]
 ) -> None:
     for number, (sample, output) in enumerate(zip(samples, outputs, strict=True)):
         if sample is not None and not agrees(sample, output):
             raise SoundnessError(
-                f"output {number} of a generated kernel differs from the reference\nschedule: {schedule}\n"
-                f"region:\n{region_text(region)}"
+                f"output {number} of a generated kernel differs from the reference\n"
+                f"schedule: {candidate.schedule}\nform: {candidate.form or 'as it is'}\nregion:\n{region_text(region)}"
             )
 
 

@@ -16,6 +16,7 @@ from luminal.passes.cuts import Cuts, Partition
 from luminal.passes.region_former import Formed
 from luminal.passes.region_terms import RegionTooLargeError
 from luminal.search.chooser import legal_candidates
+from luminal.search.forms import Forms
 from luminal.search.machine import Machine
 from luminal.search.samples import Samples
 
@@ -25,7 +26,7 @@ GAIN = 0.12
 trusted with smaller differences, and merged regions take longer to compile."""
 STAGE_COST = 0.05
 """What a stage of a merged region costs beside its work, as a part of the region: stages contend for caches, and the
-kernel takes longer to compile."""
+kernel takes longer to compile.  Stages of a fold do not: what they keep is a block, whatever the sizes."""
 MOVES = ("merge",)
 LONGEST_CHAIN = 4
 MOST_STAGES = 6
@@ -44,8 +45,11 @@ class Priced:
 class CutSearch:
     """Prices cuts of one graph for one machine, with sizes for the graph's symbols."""
 
-    def __init__(self, partition: Partition, machine: Machine, samples: Samples) -> None:
+    def __init__(
+        self, partition: Partition, machine: Machine, samples: Samples, forms: Forms | None = None
+    ) -> None:
         self.partition, self.machine, self.samples = partition, machine, samples
+        self.forms = forms or Forms()
         self._prices: dict[str, float] = {}
         self._estimates: dict[str, list[float]] = {}
         self._weights = [1.0] * len(samples.all)
@@ -193,8 +197,9 @@ class CutSearch:
         if formed.key not in self._estimates:
             samples, region = self.samples.of(formed.symbols), formed.region
             found = [float("inf")]
-            for candidate in legal_candidates(region, self.machine, samples, coarse=True):
-                factor = 1 + STAGE_COST * len(region.inner)
+            forms = self.forms.of(region, formed.key)
+            for candidate, _ in legal_candidates(region, self.machine, samples, forms, coarse=True):
+                factor = 1 + STAGE_COST * len(region.inner) * (not candidate.form)
                 estimates = (e.seconds(self.machine) for e in candidate.estimates)
                 found = [factor * seconds + LAUNCH_SECONDS for seconds in estimates]
                 break

@@ -6,15 +6,26 @@ import contextlib
 import hashlib
 import sqlite3
 import threading
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from luminal.search.machine import Machine
 
-VERSION = 3
-_SCHEMA = """create table if not exists schedules (
-    region text, bucket text, machine text, version integer, schedule text, cost integer, seconds real,
+VERSION = 4
+_SCHEMA = """create table if not exists winners (
+    region text, bucket text, machine text, version integer, form text, schedule text, cost integer, seconds real,
     primary key (region, bucket, machine, version))"""
+
+
+@dataclass(frozen=True, slots=True)
+class Winner:
+    """A schedule as text, the nanoseconds of one of its parallel iterations, and the form of the region that it is
+    for."""
+
+    schedule: str
+    cost: int
+    form: str = ""
 
 
 class Database:
@@ -54,21 +65,20 @@ class Database:
                     self._connection.execute(_SCHEMA)
                 return []
 
-    def find(self, region: str, bucket: str, machine: Machine) -> tuple[str, int] | None:
-        """(schedule, cost in nanoseconds of a parallel iteration), or None where nothing is known."""
+    def find(self, region: str, bucket: str, machine: Machine) -> Winner | None:
+        """What won, or None where nothing is known."""
         rows = self._run(
-            "select schedule, cost from schedules where region=? and bucket=? and machine=? and version=?",
+            "select schedule, cost, form from winners where region=? and bucket=? and machine=? and version=?",
             (_digest(region), bucket, repr(machine), VERSION),
         )
-        return (str(rows[0][0]), int(rows[0][1])) if rows else None
+        return Winner(str(rows[0][0]), int(rows[0][1]), str(rows[0][2])) if rows else None
 
-    def store(
-        self, region: str, bucket: str, machine: Machine, schedule: str, cost: int, seconds: float
-    ) -> None:
+    def store(self, region: str, bucket: str, machine: Machine, winner: Winner, seconds: float) -> None:
         """Remember a winner; the last one stays."""
+        key = (_digest(region), bucket, repr(machine), VERSION)
         self._run(
-            "insert or replace into schedules values (?, ?, ?, ?, ?, ?, ?)",
-            (_digest(region), bucket, repr(machine), VERSION, schedule, cost, seconds),
+            "insert or replace into winners values (?, ?, ?, ?, ?, ?, ?, ?)",
+            (*key, winner.form, winner.schedule, winner.cost, seconds),
         )
 
     def close(self) -> None:

@@ -17,7 +17,8 @@ from typing import TypeVar, cast
 from luminal.dialects.kernel.region_text import natural_key
 from luminal.dialects.kernel.schedule import Buffer, Factor, Schedule, Stage, Target
 from luminal.dialects.kernel.terms import Term
-from luminal.search.nests import Nest, NestGenerator, Seconds, StageView
+from luminal.search.machine import Machine
+from luminal.search.nests import Nest, NestGenerator, Seconds, StageView, add_seconds
 from luminal.search.roofline import STRIDED_SECONDS, Estimate, with_traffic
 from luminal.search.shapes import Shapes, below, find_contraction, reduced_indices, scanned_indices
 
@@ -29,11 +30,13 @@ NEAR = 1.2
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A schedule, the roofline's estimates at the representative sizes, and its form."""
+    """A schedule, the roofline's estimates at the representative sizes, the kind of its nests, and the form of the
+    region that it is for, "" for the region's own."""
 
     schedule: Schedule
     estimates: tuple[Estimate, ...]
-    form: str
+    kind: str
+    form: str = ""
 
     @property
     def estimate(self) -> Estimate:
@@ -49,47 +52,37 @@ class Generator(NestGenerator):
 
         Those come first that lose least against the best for each of the sizes.
         """
+        return [*ordered(self.suggested(), self.machine), *self.fallbacks()]
+
+    def suggested(self) -> list[Candidate]:
+        """The schedules of the region's forms that any of the sizes suggests, in no order; there may be none."""
         formed = self._formed()
         for number in range(1, len(self.priced)):
             for candidate in self._leading(number)._formed().values():
                 estimates = _rotated(candidate.estimates, -number)
                 formed.setdefault(candidate.schedule, replace(candidate, estimates=estimates))
-        found = list(formed.values())
-        columns = [tuple(map(self._seconds, candidate.estimates)) for candidate in found]
-        losses = {c.schedule: loss for c, loss in zip(found, _losses(columns), strict=True)}
-        found.sort(key=lambda candidate: losses[candidate.schedule])
-        return [*self._varied(found, losses), *self.fallbacks()]
+        return list(formed.values())
 
     def _leading(self, number: int) -> Generator:
         """A generator that enumerates what another one of the sizes suggests."""
         first, *others = _rotated(self.priced, number)
-        return Generator(self.region, self.machine, first, self.coarse, others)
+        return type(self)(self.region, self.machine, first, self.coarse, others)
 
     def _formed(self) -> dict[Schedule, Candidate]:
         """The schedules of the region's forms, each with its lowest estimate."""
         best: dict[Schedule, Candidate] = {}
-        for candidate in self._merged() if self.region.inner else self._single():
+        for candidate in self._shaped():
             known = best.setdefault(candidate.schedule, candidate)
             if self._seconds(candidate.estimate) < self._seconds(known.estimate):
                 best[candidate.schedule] = candidate
         return best
 
+    def _shaped(self) -> list[Candidate]:
+        """The schedules of the region's own form."""
+        return self._merged() if self.region.inner else self._single()
+
     def _seconds(self, estimate: Estimate) -> float:
         return estimate.seconds(self.machine)
-
-    def _varied(self, ordered: list[Candidate], losses: Mapping[Schedule, float]) -> list[Candidate]:
-        """The same candidates, families of register tiles in turn where the model hardly tells them apart: those that
-        are timed first should differ in what the model knows least."""
-        if not ordered:
-            return []
-        limit = NEAR * losses[ordered[0].schedule]
-        families: dict[tuple[str, ...], list[Candidate]] = {}
-        for candidate in ordered:
-            if losses[candidate.schedule] <= limit:
-                families.setdefault(_registers(candidate.schedule), []).append(candidate)
-        rounds = itertools.zip_longest(*families.values())
-        near = [candidate for turn in rounds for candidate in turn if candidate is not None]
-        return near + ordered[len(near) :]
 
     def fallbacks(self) -> list[Candidate]:
         """Slow schedules of plain loops, of which one is legal for every region: all in one nest for each output; or
@@ -158,7 +151,7 @@ class Generator(NestGenerator):
             factors = self._parallel(nest.factors, view)
             root = Stage(tuple(Target(output=n) for n in range(len(outputs))), factors)
             estimates = self._estimates(nest.seconds, factors)
-            found.append(Candidate(Schedule((root,), nest.kept), estimates, nest.form))
+            found.append(Candidate(Schedule((root,), nest.kept), estimates, nest.kind))
         return found
 
     def _estimates(self, seconds: Seconds, factors: tuple[Factor, ...]) -> tuple[Estimate, ...]:
@@ -245,11 +238,13 @@ class Generator(NestGenerator):
             finals, list(itertools.product(*(options[:most] for options in stages)))
         ):
             crossing = self._crossing(root, nest, choice)
-            parts = zip(nest.seconds, *(option.seconds for option, _ in choice), strict=True)
+            parts = add_seconds([nest.seconds, *(option.seconds for option, _ in choice)])
+            once = add_seconds([self.no_seconds, *(option.panels for option, _ in choice)])
             seconds = tuple(
-                sum(part) * _blocks(shapes, batch, row, block)
+                part * _blocks(shapes, batch, row, block)
+                + panels * shapes.volume(set(batch))
                 + STRIDED_SECONDS * sum(shapes.volume(term.free) for term in crossing)
-                for shapes, part in zip(self.priced, parts, strict=True)
+                for shapes, part, panels in zip(self.priced, parts, once, strict=True)
             )
             factors = self._parallel(
                 (*shared, *nest.factors),
@@ -262,10 +257,10 @@ class Generator(NestGenerator):
 
     def _crossing(self, root: Term, final: Nest, choice: Sequence[tuple[Nest, Stage]]) -> list[Term]:
         """Kept values that are read along another index than they were written along, once for each reader."""
-        lanes = {term: _lane(nest) for term, (nest, _) in zip(self.region.inner, choice, strict=True)}
+        lanes = {term: lane_of(nest) for term, (nest, _) in zip(self.region.inner, choice, strict=True)}
         return [
             term
-            for consumer, lane in [*lanes.items(), (root, _lane(final))]
+            for consumer, lane in [*lanes.items(), (root, lane_of(final))]
             for term in below((consumer,), frozenset(self.region.inner))
             if term in lanes and term is not consumer and lane in term.free and lanes[term] != lane
         ]
@@ -283,14 +278,19 @@ class Generator(NestGenerator):
         nests = self._block_row(self._nests(view), row, block)
         options: list[tuple[Nest, Stage]] = []
         for nest in _each_lane_first(nests)[:6]:
-            lane = _lane(nest)
+            lane = lane_of(nest)
             digits = [(i, block if i == row else None) for i in own if i != lane]
             if lane in own:
                 digits.append((lane, block if lane == row else None))
             target = Target(term=self.numbers[term], buffer=Buffer(tuple(digits), at))
             lifted = tuple(self._lift(stage, row, last_batch, at) for stage in nest.kept)
+            panels = nest.panels if lifted != nest.kept else self.no_seconds
+            inside = add_seconds([nest.seconds, tuple(-each for each in panels)])
             options.append(
-                (Nest(nest.factors, lifted, nest.seconds, nest.form), Stage((target,), nest.factors, at))
+                (
+                    replace(nest, kept=lifted, seconds=inside, panels=panels),
+                    Stage((target,), nest.factors, at),
+                )
             )
         return options
 
@@ -319,7 +319,7 @@ class Generator(NestGenerator):
                 covered *= factor.extent if factor.index == row and factor.extent is not None else 1
             if block % covered == 0:
                 factors = tuple(_filled(factor, row, block // covered) for factor in nest.factors)
-                result.append(Nest(factors, nest.kept, nest.seconds, nest.form))
+                result.append(replace(nest, factors=factors))
         return self._ranked(result)
 
     def _ranked(self, nests: list[Nest]) -> list[Nest]:
@@ -338,6 +338,24 @@ class Generator(NestGenerator):
         finally:
             for shapes, before in zip(self.priced, saved, strict=True):
                 shapes.sizes.update(before)
+
+
+def ordered(candidates: Sequence[Candidate], machine: Machine) -> list[Candidate]:
+    """The candidates that lose least against the best for each of the sizes first.
+
+    Where the model hardly tells them apart, families of register tiles take turns: those that are timed first should
+    differ in what the model knows least.
+    """
+    columns = [tuple(estimate.seconds(machine) for estimate in c.estimates) for c in candidates]
+    losses = sorted(zip(_losses(columns), range(len(candidates)), strict=True))
+    found = [(loss, candidates[number]) for loss, number in losses]
+    families: dict[tuple[str, ...], list[Candidate]] = {}
+    for loss, candidate in found:
+        if loss <= NEAR * found[0][0]:
+            families.setdefault(_family(candidate), []).append(candidate)
+    rounds = itertools.zip_longest(*families.values())
+    near = [candidate for turn in rounds for candidate in turn if candidate is not None]
+    return near + [candidate for _, candidate in found[len(near) :]]
 
 
 def _losses(columns: Sequence[Seconds]) -> list[float]:
@@ -374,11 +392,12 @@ def _filled(factor: Factor, index: str, extent: int) -> Factor:
     return Factor(index, extent, factor.role, factor.name, factor.masked)
 
 
-def _registers(schedule: Schedule) -> tuple[str, ...]:
-    return tuple(str(f) for stage in schedule.roots for f in stage.factors if f.role in ("tile", "lane"))
+def _family(candidate: Candidate) -> tuple[str, ...]:
+    stages = candidate.schedule.roots
+    return candidate.form, *(str(f) for s in stages for f in s.factors if f.role in ("tile", "lane"))
 
 
-def _lane(nest: Nest) -> str | None:
+def lane_of(nest: Nest) -> str | None:
     return next((factor.index for factor in nest.factors if factor.role == "lane"), None)
 
 
@@ -386,8 +405,8 @@ def _each_lane_first(nests: list[Nest]) -> list[Nest]:
     """The first nest of each lane, then the others: which lane suits a stage depends on the stages around it."""
     first: dict[str | None, Nest] = {}
     for nest in nests:
-        first.setdefault(_lane(nest), nest)
-    return [*first.values(), *(nest for nest in nests if first[_lane(nest)] is not nest)]
+        first.setdefault(lane_of(nest), nest)
+    return [*first.values(), *(nest for nest in nests if first[lane_of(nest)] is not nest)]
 
 
 def _along(term: Term, kept: frozenset[Term]) -> list[str]:

@@ -9,13 +9,13 @@ from __future__ import annotations
 import itertools
 import operator
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from luminal.dialects.kernel.schedule import Buffer, Factor, Stage, Target
 from luminal.dialects.kernel.terms import Region, Term
 from luminal.passes.packed_loads import is_only_load
 from luminal.search.machine import Machine
-from luminal.search.roofline import contraction_seconds, row_seconds, traffic_seconds
+from luminal.search.roofline import contraction_seconds, packing_seconds, row_seconds, traffic_seconds
 from luminal.search.shapes import (
     Contraction,
     Shapes,
@@ -39,12 +39,16 @@ Seconds = tuple[float, ...]
 
 @dataclass(frozen=True, slots=True)
 class Nest:
-    """A stage's factors, the stages that it keeps, and the estimate."""
+    """A stage's factors, the stages that it keeps, and the estimate.
+
+    `panels`: the part of `seconds` that fills what is kept at the stage's own scope, and could stand further out.
+    """
 
     factors: tuple[Factor, ...]
     kept: tuple[Stage, ...]
     seconds: Seconds
-    form: str
+    kind: str
+    panels: Seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +89,7 @@ class NestGenerator:
         self.machine = machine
         self.shapes = shapes
         self.priced = (shapes, *others)
+        self.no_seconds = self._each(lambda _: 0.0)
         self.traffic = self._each(lambda shapes: traffic_seconds(shapes, machine))
         self.numbers = region.numbering()
 
@@ -142,7 +147,7 @@ class NestGenerator:
                 all_factors = (*factors, *tail, *registers)
                 seconds = self._row_seconds(view, view.stops, lane, tile * lanes)
                 for kept in self._keep_choices(view, lane, (*along, *registers), outer, sums):
-                    yield Nest(all_factors, kept, seconds, "rows")
+                    yield Nest(all_factors, kept, seconds, "rows", self.no_seconds)
 
     def _row_seconds(self, view: StageView, stops: frozenset[Term], lane: str, step: int) -> Seconds:
         """Of a stage computed in vectors along the lane, `step` elements at a time."""
@@ -215,7 +220,7 @@ class NestGenerator:
                     )
                     if nest is not None:
                         seconds = tuple(map(operator.add, nest.seconds, extra))
-                        yield Nest(nest.factors, nest.kept, seconds, nest.form)
+                        yield replace(nest, seconds=seconds)
 
     def _contraction(
         self,
@@ -249,12 +254,12 @@ class NestGenerator:
         factors = (*batch, *outer, *inner, *sums, *registers)
         last_batch = prefix + contraction.batch[-1] if batch else view.at
         kept: list[Stage] = []
-        packs: list[tuple[Term, int, bool]] = []
-        right = contraction.right
-        if right not in view.stops and not self._panel(
-            view, contraction, lane, vectors, last_batch, kept, packs
-        ):
-            return None
+        right, panels, rows_packed = contraction.right, self.no_seconds, self.no_seconds
+        if right not in view.stops:
+            panel = self._panel(view, contraction, lane, vectors, last_batch, kept)
+            if panel is None:
+                return None
+            panels = panel
         left = contraction.left
         plain = left.op == "load" or left in view.stops
         if pack_rows and not swap and left not in view.stops:
@@ -274,15 +279,15 @@ class NestGenerator:
             kept.append(
                 Stage((Target(term=self.numbers[left], buffer=Buffer(tuple(order), at)),), tuple(fill), at)
             )
-            packs.append((left, 1, bool(contiguous)))
+            rows_packed = self._each(lambda shapes: packing_seconds(shapes, left, bool(contiguous)))
         elif not plain:
             return None
         seconds = self._each(
             lambda shapes: contraction_seconds(
-                shapes, contraction, self.machine, lane, row, vectors, tile, packs, pack_rows
+                shapes, contraction, self.machine, lane, row, vectors, tile, pack_rows
             )
         )
-        return Nest(factors, tuple(kept), seconds, "contraction")
+        return Nest(factors, tuple(kept), add_seconds([seconds, panels, rows_packed]), "contraction", panels)
 
     def _partial(self, index: str, unroll: int) -> list[Factor]:
         """A loop that adds up short sums where a sum is long, which rounds less; none where it is short."""
@@ -299,9 +304,9 @@ class NestGenerator:
         vectors: int,
         last_batch: str | None,
         kept: list[Stage],
-        packs: list[tuple[Term, int, bool]],
-    ) -> bool:
-        """Lay the lane side out in panels, where it is not contiguous along the lane; False if it cannot be."""
+    ) -> Seconds | None:
+        """Lay the lane side out in panels, where it is not contiguous along the lane, and what that costs; None if it
+        cannot be."""
         right, lanes = contraction.right, self.machine.lanes
         digits = [(i, None) for i in contraction.columns if i != lane]
         width = vectors * lanes
@@ -314,12 +319,12 @@ class NestGenerator:
             and is_only_load(right, self.numbers)
         ):
             if right.free & bound or right.load.guarded:
-                return False
+                return None
             buffer = Buffer(tuple(digits), None, "packed")
             kept.append(Stage((Target(term=self.numbers[right], buffer=buffer),), (), None))
-            return True
+            return self.no_seconds
         if right.op == "load" and self.shapes.stride(right, lane) == 1 and vectors <= 4:
-            return True
+            return self.no_seconds
         at = last_batch
         contiguous = next((i for i in contraction.sums if self.shapes.stride(right, i) == 1), None)
         fill = [Factor(i, None) for i in contraction.columns if i != lane]
@@ -335,8 +340,11 @@ class NestGenerator:
         kept.append(
             Stage((Target(term=self.numbers[right], buffer=Buffer(tuple(digits), at)),), tuple(fill), at)
         )
-        packs.append((right, 1, contiguous is None))
-        return True
+        return self._each(lambda shapes: packing_seconds(shapes, right, contiguous is None))
+
+
+def add_seconds(columns: Sequence[Seconds]) -> Seconds:
+    return tuple(sum(column) for column in zip(*columns, strict=True))
 
 
 def _own_sums(term: Term, stops: frozenset[Term]) -> list[str]:

@@ -73,10 +73,9 @@ def contraction_seconds(
     row: str,
     vectors: int,
     tile: int,
-    packs: list[tuple[Term, int, bool]],
     packed_rows: bool,
 ) -> float:
-    """Fused multiply-adds at the rate that a register tile allows, padding counted, and packing."""
+    """Fused multiply-adds at the rate that a register tile allows, padding counted; packing is not."""
     width = vectors * machine.lanes
     volume = 1.0
     for index in (*contraction.batch, *contraction.rows, *contraction.columns, *contraction.sums):
@@ -95,6 +94,9 @@ def contraction_seconds(
     seconds = volume / machine.lanes / accumulators * per_step / cycles
     if not packed_rows and shapes.stride(contraction.left, row) not in (1, None):
         seconds *= 1.03
-    for term, repeats, contiguous in packs:
-        seconds += shapes.volume(set(term.free)) * repeats * (0.4e-9 if contiguous else 1.2e-9)
     return seconds
+
+
+def packing_seconds(shapes: Shapes, packed: Term, contiguous: bool) -> float:
+    """Laying out an operand of a contraction once; `contiguous`: along its lanes it is read as it lies."""
+    return shapes.volume(packed.free) * (0.4e-9 if contiguous else 1.2e-9)

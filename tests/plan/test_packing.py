@@ -158,7 +158,7 @@ def test_a_constant_that_is_read_in_two_ways_is_not_packed() -> None:
     with pytest.raises(ScheduleError, match="read in two ways"):
         place(region, schedule, "kernel")
     found = Generator(region, Machine(4, 16), Shapes(region, {})).candidates()
-    assert any(candidate.form == "contraction" for candidate in found)
+    assert any(candidate.kind == "contraction" for candidate in found)
     assert not any("packed" in str(candidate.schedule) for candidate in found)
 
 

@@ -140,7 +140,7 @@ def test_sizes_that_the_graph_does_not_allow_are_not_run() -> None:
 
 def test_the_model_takes_the_first_legal_candidate() -> None:
     region = small()
-    first = next(iter(legal_candidates(region, HOST, Samples({}))))
+    first, _ = next(iter(legal_candidates(region, HOST, Samples({}))))
     assert ModelChooser(HOST).choose(region, "key", Samples({})).schedule == first.schedule
 
 

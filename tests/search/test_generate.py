@@ -69,8 +69,8 @@ def test_candidates_are_ordered_and_end_in_the_fallbacks(name: str) -> None:
     region, hint = CASES[name]
     found = candidates(region, hint)
     assert found[-2:] == fallbacks(region, hint)
-    assert {candidate.form for candidate in found} <= {"scalar", "rows", "contraction", "merged"}
-    legal = [str(candidate.schedule) for candidate in legal_candidates(region, HOST, Samples(dict(hint)))]
+    assert {candidate.kind for candidate in found} <= {"scalar", "rows", "contraction", "merged"}
+    legal = [str(candidate.schedule) for candidate, _ in legal_candidates(region, HOST, Samples(dict(hint)))]
     assert legal and len(set(legal)) == len(legal)
     assert any(is_legal(region, candidate) for candidate in fallbacks(region, hint))
 
@@ -113,7 +113,7 @@ def test_a_schedule_for_several_sizes_loses_least_over_all_of_them() -> None:
         assert all(
             priced[c.schedule].seconds(HOST) == pytest.approx(c.estimate.seconds(HOST)) for c in column
         )
-    seconds = [[e.seconds(HOST) for e in c.estimates] for c in found if c.form != "scalar"]
+    seconds = [[e.seconds(HOST) for e in c.estimates] for c in found if c.kind != "scalar"]
     least = [min(column) for column in zip(*seconds, strict=True)]
     losses = [sum(each / best for each, best in zip(given, least, strict=True)) for given in seconds]
     assert losses[0] == min(losses)
@@ -124,8 +124,8 @@ def test_a_schedule_that_one_of_the_sizes_suggests_is_priced_for_all() -> None:
     b = regions.Builder()
     region = b.region({"i": dim("n")}, [dim("n")], [(b.apply("exp2", b.read(0, {"i": 1})), {"i": 1})])
     one, many = (Shapes(region, {"n": n}) for n in (1, 512))
-    assert [c.form for c in Generator(region, HOST, one).candidates()] == ["scalar", "scalar"]
-    found = [c for c in Generator(region, HOST, one, others=[many]).candidates() if c.form != "scalar"]
+    assert [c.kind for c in Generator(region, HOST, one).candidates()] == ["scalar", "scalar"]
+    found = [c for c in Generator(region, HOST, one, others=[many]).candidates() if c.kind != "scalar"]
     assert found
     for candidate in found:
         single, all_of_them = (e.core_seconds for e in candidate.estimates)

@@ -6,7 +6,7 @@ does not depend on.  This is what schedules are compared with, so it knows nothi
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -142,6 +142,7 @@ class _Machine:
         if load.dynamic:
             where = where + self.value(operands.pop(0))
         mask = self.value(operands[0]) if load.guarded else np.ones((), np.bool_)
+        mask = mask & self._inside(term.free)
         where, mask = np.broadcast_arrays(where, mask)
         self._check(where, mask, memory)
         result = np.zeros(where.shape, memory.dtype)
@@ -152,6 +153,18 @@ class _Machine:
         wrong = mask & ((where < 0) | (where >= memory.size))
         if wrong.any():
             raise IndexError(f"address {int(where[wrong][0])} is outside of {memory.size} elements")
+
+    def _inside(self, indices: Iterable[str]) -> Array:
+        """Where the parts of split indices among some make a place that the whole index has."""
+        inside = np.ones([1] * len(self.axes), np.bool_)
+        wholes = sorted({self.region.whole(name)[0] for name in indices if name in self.region.parents})
+        for whole in wholes:
+            parts = [(part, weight) for part, (of, weight) in self.region.parents.items() if of == whole]
+            places = self._scalar(np.int64(0))
+            for part, weight in parts:
+                places = places + self._places(part) * np.int64(weight)
+            inside = inside & (places < self.size(self.region.extents[whole]))
+        return inside
 
     # ---- folds
 
@@ -180,13 +193,16 @@ class _Machine:
             return _first_best(monoid, *np.broadcast_arrays(value, position), axes=axes)
         product = term.operands[0]
         if monoid == "sum" and product.op == "mul" and product.dtype.is_float:
-            spread = self.size(self.region.elements(product)) if product.free else 1
-            if spread > _LARGE:
+            count = self.size(self.region.elements(product)) if product.free else 1
+            if count > _LARGE and not any(name in self.region.parents for name in indices):
                 return machine._contract(product, axes)
         identity = from_bits(identity_bits(monoid, term.dtype), term.dtype)
+        spread = machine._spread(product, indices)
+        if any(name in self.region.parents for name in indices):
+            spread = np.where(machine._inside(frozenset(indices)), spread, identity)
         with np.errstate(all="ignore"):
             found = _UFUNCS[monoid].reduce(
-                machine._spread(product, indices),
+                spread,
                 axis=axes,
                 keepdims=True,
                 initial=identity,

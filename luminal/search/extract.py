@@ -1,0 +1,75 @@
+"""Choosing one e-node of each e-class: the program that a family of forms makes of a region."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from luminal.search.egraph import Classes, Node
+
+Picks = Mapping[int, Node]
+PASS = 8.0
+"""What a step of a reduction costs against one of elementwise code: each is a loop over data of its own."""
+
+
+TYPICAL = 64.0
+"""Values of an index."""
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """A directed extraction: how much dearer a fold's step is than that of a reduction which does the same."""
+
+    name: str
+    fold: float
+
+
+FOLDS = Family("folds", 1 / PASS)
+
+
+def extract(classes: Classes, family: Family) -> Picks | None:
+    """The cheapest e-node of each class that a program needs; None where the family has no program.
+
+    An index counts as `TYPICAL` values, so that the program depends on no sizes.  Costs are those of trees: a value
+    that is used twice counts twice.  Source: D. Knuth, A generalization of Dijkstra's algorithm, 1977.
+    """
+    best: dict[int, float] = {}
+    picks: dict[int, Node] = {}
+    changed = True
+    while changed:
+        changed = False
+        for number, nodes in classes.nodes.items():
+            for node in nodes:
+                if any(operand not in best for operand in node.operands):
+                    continue
+                cost = _own_cost(classes, node, number, family)
+                cost += sum(best[operand] for operand in node.operands)
+                if cost < best.get(number, math.inf):
+                    best[number], picks[number], changed = cost, node, True
+    if any(root not in picks for root in classes.roots):
+        return None
+    return needed(picks, classes.roots)
+
+
+def _own_cost(classes: Classes, node: Node, number: int, family: Family) -> float:
+    if node.op in ("leaf", "constant"):
+        return 0.0
+    if node.op not in ("reduce", "weighted"):
+        return TYPICAL ** classes.free[number].bit_count()
+    around = classes.free[number] | node.bits
+    return PASS * TYPICAL ** around.bit_count() * (family.fold if node.op == "weighted" else 1.0)
+
+
+def needed(picks: Picks, roots: tuple[int, ...]) -> Picks:
+    """What the roots need of some picks, operands first."""
+    found: dict[int, Node] = {}
+    stack = [(root, False) for root in reversed(roots)]
+    while stack:
+        number, expanded = stack.pop()
+        if expanded:
+            found.setdefault(number, picks[number])
+        elif number not in found:
+            stack.append((number, True))
+            stack += [(operand, False) for operand in reversed(picks[number].operands)]
+    return found

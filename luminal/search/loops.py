@@ -1,0 +1,273 @@
+"""Schedules of a region whose result comes out of a carried loop: carries in memory, a nest for each stage of its body.
+
+    batch loops, a block of rows
+        the carries' initial values
+        loop over blocks of the folded index: each inner term in order, then the next value of each carry
+        the result
+
+As in generate.py, nothing here knows what is computed: what is a batch, rows and lanes follows from index sets.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from luminal.dialects.kernel.schedule import Buffer, CarriedLoop, Factor, Schedule, Stage, Target
+from luminal.dialects.kernel.terms import Term
+from luminal.search.generate import Candidate, Generator, lane_of
+from luminal.search.nests import Nest, Seconds, StageView, add_seconds
+from luminal.search.roofline import STRIDED_SECONDS
+from luminal.search.shapes import below, find_contraction
+
+OPTIONS = {"rows": 2, "contraction": 3}
+"""Nests of each stage that are combined with each other, by their form; lanes in turn."""
+
+
+@dataclass(frozen=True)
+class _Body:
+    """The loop of a region: its outer index is the loop's, its inner one the place in a block; `stages` are the terms
+    that one iteration computes, those of one nest together, in order."""
+
+    loop: Term
+    outer: str
+    inner: str
+    stages: tuple[tuple[Term, ...], ...]
+
+    @property
+    def count(self) -> int:
+        return len(self.loop.loop.carries)
+
+    @property
+    def inits(self) -> tuple[Term, ...]:
+        return self.loop.operands[: self.count]
+
+    @property
+    def nexts(self) -> tuple[Term, ...]:
+        return self.loop.operands[self.count :]
+
+    @property
+    def targets(self) -> frozenset[Term]:
+        """All terms that the stages of an iteration leave in memory."""
+        return frozenset(term for stage in self.stages for term in stage)
+
+
+@dataclass(frozen=True)
+class _Option:
+    """One way to compute a stage: its nest, with the stage and the stages that it keeps.
+
+    `inside`: seconds of an iteration; `once`: those of panels that are filled once for a block of rows.
+    """
+
+    nest: Nest
+    stage: Stage
+    kept: tuple[Stage, ...]
+    inside: Seconds
+    once: Seconds
+
+
+class LoopGenerator(Generator):
+    """Schedules of a region with one carried loop over the blocks of an index."""
+
+    def _shaped(self) -> list[Candidate]:
+        body = self._body()
+        output = self.region.outputs[0]
+        if body is None or len(self.region.outputs) != 1 or self.region.is_ordered(output) or output.guard:
+            return []
+        carries = body.loop.loop.carries
+        common = [i for i in self._outermost_first(0) if all(i in free for free in carries)]
+        batch = list(common)
+        for term in body.targets:
+            found = find_contraction((term,), sorted(term.free), frozenset(), body.targets - {term})
+            if found is not None:
+                batch = [i for i in batch if i in found.left.free and i in found.right.free]
+        row = max((i for i in common if i not in batch), key=lambda i: self.shapes.sizes[i], default=None)
+        if row is None:
+            return []
+        smallest = min(self.blocks)
+        found = []
+        for block in self.blocks:
+            if block <= max(smallest, 2 * self.shapes.sizes[row]):
+                found += self._blocked(body, batch, row, block)
+        return found
+
+    def _body(self) -> _Body | None:
+        loops = [term for term in self.region.terms() if term.op == "loop"]
+        if len(loops) != 1:
+            return None
+        (loop,) = loops
+        outer = loop.loop.index
+        whole = self.region.whole(outer)[0]
+        parts = [part for part, (of, _) in self.region.parents.items() if of == whole and part != outer]
+        if len(parts) != 1:
+            return None
+        nexts = loop.operands[len(loop.loop.carries) :]
+        first, *rest = nexts
+        stages: list[tuple[Term, ...]] = []
+        for term in self.region.inner:
+            # what reads a carry is computed in the nest that overwrites it, before it does
+            stages.append((term, first) if _reads_carry(term, nexts) else (term,))
+        done = {term for stage in stages for term in stage}
+        stages += [(term,) for term in (first, *rest) if term not in done]
+        return _Body(loop, outer, parts[0], tuple(stages))
+
+    def _blocked(self, body: _Body, batch: list[str], row: str, block: int) -> list[Candidate]:
+        output = self.region.outputs[0]
+        shared = [*(Factor(i, None, name=f"batch_{i}") for i in batch), Factor(row, None, name="block")]
+        last_batch = shared[-2].name if batch else None
+        bound = frozenset(batch)
+        projects = frozenset(term for term in self.region.terms() if term.op == "project")
+        options: list[list[_Option]] = []
+        with self._within(dict.fromkeys(batch, 1) | {row: block}):
+            outer = [i for i in self._outermost_first(0) if i not in bound]
+            view = StageView(
+                (output.term,), outer, self.shapes.output_strides(0), bound, "block", projects, ""
+            )
+            finals = self._block_row(self._nests(view), row, block)[:2]
+            with self._within({body.outer: 1}):
+                for position, terms in enumerate(body.stages):
+                    found = self._options(body, position, terms, bound, row, block, last_batch)
+                    if not found:
+                        return []
+                    options.append(found[: OPTIONS[found[0].nest.kind]])
+        candidates: list[Candidate] = []
+        for final, choice in itertools.product(finals, itertools.product(*options)):
+            schedule, factors = self._schedule(body, shared, final, choice, row, block)
+            inside = add_seconds([option.inside for option in choice])
+            around = add_seconds([final.seconds, *(option.once for option in choice)])
+            crossing = self._crossed(body, final, choice)
+            seconds = tuple(
+                (within * shapes.sizes[body.outer] + once)
+                * shapes.volume(set(batch))
+                * -(-shapes.sizes[row] // block)
+                + STRIDED_SECONDS * sum(shapes.volume(term.free) for term in crossing)
+                for shapes, within, once in zip(self.priced, inside, around, strict=True)
+            )
+            candidates.append(Candidate(schedule, self._estimates(seconds, factors), "loop"))
+        return candidates
+
+    def _options(
+        self,
+        body: _Body,
+        position: int,
+        terms: tuple[Term, ...],
+        bound: frozenset[str],
+        row: str,
+        block: int,
+        last_batch: str | None,
+    ) -> list[_Option]:
+        """The nests of a stage, the best of each lane first."""
+        around = bound | {body.outer}
+        own = sorted(frozenset().union(*(term.free for term in terms)) - around)
+        view = StageView(terms, own, {}, around, "loop", body.targets - set(terms), f"s{position}_")
+        options: list[_Option] = []
+        for nest in self._block_row(self._nests(view), row, block):
+            if len(terms) > 1 and nest.kept:
+                continue
+            kept = tuple(self._lifted(body, stage, row, last_batch) for stage in nest.kept)
+            targets = tuple(
+                Target(
+                    term=self.numbers[term],
+                    buffer=Buffer(
+                        _digits(sorted(term.free - around), lane_of(nest), row, block),
+                        "block" if term in body.nexts else "loop",
+                    ),
+                )
+                for term in terms
+            )
+            once = nest.panels if kept != nest.kept else self.no_seconds
+            inside = add_seconds([nest.seconds, tuple(-each for each in once)])
+            options.append(_Option(nest, Stage(targets, nest.factors, "loop"), kept, inside, once))
+        first: dict[str | None, _Option] = {}
+        for option in options:
+            first.setdefault(lane_of(option.nest), option)
+        return [*first.values(), *(o for o in options if first[lane_of(o.nest)] is not o)]
+
+    def _crossed(self, body: _Body, final: Nest, choice: Sequence[_Option]) -> list[Term]:
+        """Kept values that are read along another index than they were written along, once for each reader."""
+        lanes: dict[Term, str | None] = {}
+        for option, terms in zip(choice, body.stages, strict=True):
+            lanes.update(dict.fromkeys(terms, lane_of(option.nest)))
+        readers = [*((term, body.targets - {term}, lane) for term, lane in lanes.items())]
+        readers.append((self.region.outputs[0].term, body.targets, lane_of(final)))
+        return [
+            read
+            for reader, stops, lane in readers
+            for read in below((reader,), stops)
+            if read in lanes and read is not reader and lane in read.free and lanes[read] != lane
+        ]
+
+    def _lifted(self, body: _Body, stage: Stage, row: str, last_batch: str | None) -> Stage:
+        """A panel is filled where it first may be: once for a batch, for a block of rows, or in every iteration."""
+        if stage.at != "loop":
+            return stage
+        terms = self.region.terms()
+        free = frozenset().union(*(terms[target.term].free for target in stage.targets))
+        if free & {body.outer, body.inner}:
+            return stage
+        at = "block" if row in free else last_batch
+        targets = tuple(
+            replace(target, buffer=replace(target.buffer, at=at)) for target in stage.targets if target.buffer
+        )
+        return Stage(targets, stage.factors, at)
+
+    def _schedule(
+        self,
+        body: _Body,
+        shared: Sequence[Factor],
+        final: Nest,
+        choice: Sequence[_Option],
+        row: str,
+        block: int,
+    ) -> tuple[Schedule, tuple[Factor, ...]]:
+        buffers: dict[Term, Buffer] = {}
+        for option, terms in zip(choice, body.stages, strict=True):
+            for term, target in zip(terms, option.stage.targets, strict=True):
+                assert target.buffer is not None
+                buffers[term] = target.buffer
+        carried = tuple(buffers[term] for term in body.nexts)
+        inits = tuple(
+            Stage((Target(term=self.numbers[init], buffer=buffer),), self._filling(buffer), "block")
+            for init, buffer in zip(body.inits, carried, strict=True)
+        )
+        loop = CarriedLoop(
+            self.numbers[body.loop],
+            carried,
+            inits,
+            (Factor(body.outer, None, name="loop"),),
+            tuple(option.stage for option in choice),
+            "block",
+        )
+        output = self.region.outputs[0]
+        view = StageView(
+            (output.term,), [factor.index for factor in shared], {}, frozenset(), None, frozenset(), ""
+        )
+        factors = self._parallel((*shared, *final.factors), view)
+        kept = tuple(stage for option in choice for stage in option.kept) + final.kept
+        return Schedule((Stage((Target(output=0),), factors),), kept, (loop,)), factors
+
+    def _filling(self, buffer: Buffer) -> tuple[Factor, ...]:
+        """Loops over a buffer, the last of its digits in vectors where they divide it."""
+        *outer, (last, extent) = buffer.digits
+        factors = [Factor(index, size) for index, size in outer]
+        size = extent if extent is not None else self.region.extents[last].constant
+        lanes = self.machine.lanes
+        if size is None or size % lanes:
+            return (*factors, Factor(last, extent))
+        return (
+            *factors,
+            Factor(last, None if extent is None else size // lanes),
+            Factor(last, lanes, "lane"),
+        )
+
+
+def _reads_carry(term: Term, nexts: Sequence[Term]) -> bool:
+    """Whether a term reads a carry other than through next values: it must be known before that is overwritten."""
+    return any(found.op == "carry" for found in below((term,), frozenset(nexts)))
+
+
+def _digits(own: Sequence[str], lane: str | None, row: str, block: int) -> tuple[tuple[str, int | None], ...]:
+    """Digits of a buffer over some indices, that of the lane innermost; a block of rows at a time."""
+    ordered = [*(index for index in own if index != lane), *(index for index in own if index == lane)]
+    return tuple((index, block if index == row else None) for index in ordered)
