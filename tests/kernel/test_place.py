@@ -46,8 +46,13 @@ CASES: dict[str, tuple[Region, Mapping[str, int]]] = {
 }
 
 
-def run_and_compare(region: Region, schedule: Schedule, dims: Mapping[str, int]) -> None:
-    """Place and interpret; raises ScheduleError where placement refuses, AssertionError where the result is wrong."""
+def run_and_compare(
+    region: Region, schedule: Schedule, dims: Mapping[str, int], reference: Region | None = None
+) -> None:
+    """Place and interpret; raises ScheduleError where placement refuses, AssertionError where the result is wrong.
+
+    `reference`: the region whose values are right, where this one is a form of it.
+    """
     function = place(region, schedule, "kernel", ["contract", "reassociate"])
     function.verify()
     generator = np.random.default_rng(0)
@@ -58,7 +63,7 @@ def run_and_compare(region: Region, schedule: Schedule, dims: Mapping[str, int])
     interpret_placed(function, [*arguments, *outputs], dims)
     for number, output in enumerate(outputs):
         if "j" not in region.extents or region.extents["j"].evaluate(dims):
-            sample = sample_output(region, number, arguments, dims)
+            sample = sample_output(reference or region, number, arguments, dims)
             assert sample is None or agrees(sample, output), f"wrong result of {schedule}"
         assert not np.isnan(output.astype(np.float64)).any(), f"unwritten output of {schedule}"
 

@@ -1,0 +1,213 @@
+"""Forms of regions: what the e-graph finds of attention in all its spellings, equal to what it was, to the last NaN."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from luminal.dialects.kernel.region_interpreter import evaluate
+from luminal.dialects.kernel.region_text import parse_region, region_text
+from luminal.dialects.kernel.terms import Affine, Region, Term, predicate
+from luminal.dim import Dim, dim
+from luminal.dtype import i64
+from luminal.search.chooser import legal_candidates
+from luminal.search.forms import Forms, forms
+from luminal.search.machine import Machine
+from luminal.search.samples import Samples
+from tests.kernel.regions import Builder, Size
+from tests.kernel.test_place import run_and_compare
+from tests.search.seeds import outputs_of_seeds
+
+LICENCES = frozenset({"reassociate", "contract", "distribute", "keep-wide"})
+HEADS, WIDTH, LENGTH = 2, 4, dim("s", min=1)
+
+
+def attention(
+    change: Callable[[Builder, Term], Term], heads: int = HEADS, wide: int = WIDTH, length: Dim = LENGTH
+) -> Region:
+    """softmax(change(q @ k.T)) @ v, divided before the second product as the naive spelling has it."""
+    b = Builder()
+    size = length * WIDTH
+    q = b.read(0, {"h": size, "i": WIDTH, "d": 1})
+    shared = {"h": size} if heads == HEADS else {}
+    k = b.read(1, {**shared, "j": WIDTH, "d": 1})
+    v = b.read(2, {**({"h": length * wide} if shared else {}), "j": wide, "e": 1})
+    score = change(b, b.total(b.apply("mul", q, k), "d"))
+    p = b.apply("exp2", b.minus(score, b.total(score, "j", monoid="max")), variant="e")
+    p = b.apply("recip", p, b.total(p, "j"), variant="none")
+    value = b.total(b.apply("mul", p, v), "j")
+    extents: dict[str, Size] = {"h": HEADS, "i": length, "j": length, "d": WIDTH, "e": wide}
+    strides: dict[str, Size] = {"h": length * wide, "i": wide, "e": 1}
+    sizes = [HEADS * size, heads * size, heads * length * wide, length * length]
+    return b.region(extents, sizes, [(value, strides)])
+
+
+def scaled(b: Builder, score: Term) -> Term:
+    return b.apply("mul", score, b.number(0.5))
+
+
+def additive(b: Builder, score: Term) -> Term:
+    return b.apply("add", score, b.read(3, {"i": LENGTH, "j": 1}))
+
+
+def chosen(b: Builder, score: Term) -> Term:
+    """A boolean mask: scores where it is positive, -inf elsewhere."""
+    mask = predicate(b.table, b.number(0.0), b.read(3, {"i": LENGTH, "j": 1}))
+    return b.apply("select", mask, score, b.number(float("-inf")))
+
+
+def causal(b: Builder, score: Term) -> Term:
+    row, column = (b.table.index(Affine.of({name: 1})) for name in "ij")
+    assert row.dtype == i64
+    return b.apply("select", predicate(b.table, row, column), b.number(float("-inf")), score)
+
+
+def capped(b: Builder, score: Term) -> Term:
+    """A soft cap: c * tanh(x / c) spelled with exp."""
+    twice = b.apply("exp2", b.apply("mul", score, b.number(0.2)), variant="e")
+    above, below = (b.apply("add", twice, b.number(one)) for one in (1, -1))
+    return b.apply("mul", b.apply("recip", below, above, variant="none"), b.number(10.0))
+
+
+def sloped(b: Builder, score: Term) -> Term:
+    """ALiBi: a slope times the distance."""
+    distance = b.apply("cast", b.table.index(Affine.of({"j": 1, "i": -1})), variant="none")
+    return b.apply("add", score, b.apply("mul", distance, b.number(0.25)))
+
+
+SPELLINGS: Mapping[str, Region] = {
+    change.__name__: attention(change) for change in (scaled, additive, chosen, causal, capped, sloped)
+} | {"grouped heads": attention(scaled, heads=1), "wide values": attention(scaled, wide=6)}
+
+
+def inputs(region: Region, length: int, kind: str) -> list[np.ndarray]:
+    rng = np.random.default_rng(length)
+    found = [
+        rng.standard_normal(a.elements.evaluate({"s": length})).astype(np.float32) for a in region.arguments
+    ]
+    keys = found[1]
+    if kind == "masked" and keys.size:
+        found[0][:], keys[: keys.size // 2] = np.abs(found[0]) + 1, -np.inf
+    if kind == "all masked":
+        found[0][:], keys[:] = np.abs(found[0]) + 1, -np.inf
+    if kind == "infinite" and keys.size:
+        found[0][:], keys[keys.size // 2] = np.abs(found[0]) + 1, np.inf
+    if kind == "NaN" and keys.size:
+        keys[keys.size // 2] = np.nan
+    if kind == "large":
+        keys *= 1e4
+    return found
+
+
+@pytest.mark.parametrize("name", SPELLINGS)
+def test_every_spelling_of_attention_is_a_fold(name: str) -> None:
+    region = SPELLINGS[name]
+    found = list(forms(region, LICENCES))
+    assert [form.name for form in found] == ["folds of 64", "folds of 128"]
+    for form in found:
+        terms = form.region.terms()
+        (loop,) = [term for term in terms if term.op == "loop"]
+        assert len(loop.loop.carries) == 3  # the maximum, the sum of weights, and the weighted values
+        assert not any(term.op == "reduce" and "j" in term.reduce.indices for term in terms)
+
+
+@pytest.mark.parametrize("kind", ["plain", "masked", "all masked", "infinite", "NaN", "large"])
+@pytest.mark.parametrize("name", SPELLINGS)
+def test_a_form_gives_what_the_region_gives(name: str, kind: str) -> None:
+    """One and many keys, whole blocks and cut ones."""
+    region = SPELLINGS[name]
+    found = list(forms(region, LICENCES))
+    for length in (1, 63, 64, 130):
+        arguments = inputs(region, length, kind)
+        (wanted,) = evaluate(region, arguments, {"s": length})
+        for form in found:
+            (got,) = evaluate(form.region, arguments, {"s": length})
+            np.testing.assert_allclose(got, wanted, rtol=2e-4 if kind == "large" else 1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["scaled", "additive", "causal", "grouped heads"])
+def test_schedules_of_a_form_compute_it(name: str) -> None:
+    region = SPELLINGS[name]
+    found = list(forms(region, LICENCES))
+    candidates = [c for c in legal_candidates(region, Machine(4, 16), Samples({"s": 70}), found) if c[0].form]
+    assert candidates
+    for candidate, form in candidates[:: max(1, len(candidates) // 4)][:4]:
+        for length in (1, 70):
+            run_and_compare(form, candidate.schedule, {"s": length}, region)
+
+
+def test_softmax_is_two_passes_and_its_logarithm_too() -> None:
+    b = Builder()
+    x = b.read(0, {"i": 9, "j": 1})
+    largest = b.total(x, "j", monoid="max")
+    p = b.apply("exp2", b.minus(x, largest), variant="e")
+    softmax = b.apply("recip", p, b.total(p, "j"), variant="none")
+    summed = b.apply("add", b.apply("log2", b.total(p, "j"), variant="e"), largest)
+    for value, strides in ((softmax, {"i": 9, "j": 1}), (summed, {"i": 1})):
+        region = b.region({"i": 3, "j": 9}, [27], [(value, strides)])
+        form, *_ = forms(region, LICENCES)
+        (loop,) = [term for term in form.region.terms() if term.op == "loop"]
+        assert len(loop.loop.carries) == 2
+        x_value = [np.random.default_rng(0).standard_normal(27).astype(np.float32)]
+        (got,), (wanted,) = evaluate(form.region, x_value, {}), evaluate(region, x_value, {})
+        np.testing.assert_allclose(got, wanted, rtol=1e-6)
+
+
+@pytest.mark.parametrize("length", [0, 1, 65])
+def test_over_no_keys_a_form_gives_zero(length: int) -> None:
+    """Where there may be none, the divisor stays in the second sum: the weights alone are a fold."""
+    region = attention(scaled, length=dim("s", min=0))
+    found = list(forms(region, LICENCES))
+    assert found
+    for kind in ("plain", "all masked"):
+        arguments = inputs(region, length, kind)
+        (wanted,) = evaluate(region, arguments, {"s": length})
+        for form in found:
+            (got,) = evaluate(form.region, arguments, {"s": length})
+            np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_there_is_no_form_without_the_licence() -> None:
+    assert not list(forms(SPELLINGS["scaled"], LICENCES - {"distribute"}))
+
+
+def test_there_is_no_form_where_the_maximum_is_over_another_index() -> None:
+    b = Builder()
+    x = b.read(0, {"i": 9, "j": 1})
+    p = b.apply("exp2", b.minus(x, b.total(x, "i", monoid="max")), variant="e")
+    region = b.region({"i": 3, "j": 9}, [27], [(b.total(p, "j"), {"i": 1})])
+    assert not list(forms(region, LICENCES))
+
+
+def test_there_is_no_form_of_a_region_that_updates_an_argument() -> None:
+    region = SPELLINGS["scaled"]
+    (output,) = region.outputs
+    assert not list(forms(replace(region, outputs=[replace(output, alias=0)]), LICENCES))
+
+
+def test_a_form_is_found_again_by_its_name() -> None:
+    region = SPELLINGS["scaled"]
+    known = Forms(LICENCES)
+    for form in known.of(region, "key"):
+        assert known.find(region, "key", form.name) is form.region
+    assert known.find(region, "key", "") is region
+    assert known.find(region, "key", "folds of 7") is None
+
+
+def test_a_form_prints_and_parses_back() -> None:
+    form, *_ = forms(SPELLINGS["causal"], LICENCES)
+    assert region_text(parse_region(region_text(form.region))) == region_text(form.region)
+
+
+def test_forms_do_not_depend_on_the_hash_seed() -> None:
+    code = (
+        "from tests.search.test_forms import *\n"
+        "for region in SPELLINGS.values():\n"
+        "    for form in forms(region, LICENCES):\n"
+        "        print(form.name, region_text(form.region))\n"
+    )
+    first, *others = outputs_of_seeds(code)
+    assert others == [first] * len(others)

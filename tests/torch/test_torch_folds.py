@@ -1,0 +1,89 @@
+"""Attention as users spell it, through torch.compile: one kernel that reads keys and values once, equal to eager's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+import luminal as lm
+
+Attention = Callable[[Tensor, Tensor, Tensor], Tensor]
+HEADS, LENGTH, WIDTH = 2, 200, 16
+
+
+def naive(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return torch.softmax(q @ k.transpose(-1, -2) * WIDTH**-0.5, -1) @ v
+
+
+def masked(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    mask = torch.arange(k.shape[-2]) < k.shape[-2] // 3
+    scores = (q @ k.transpose(-1, -2)).masked_fill(mask, float("-inf"))
+    return torch.softmax(scores, -1) @ v
+
+
+def causal(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    allowed = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool).tril()
+    return torch.softmax((q @ k.transpose(-1, -2)).masked_fill(~allowed, float("-inf")), -1) @ v
+
+
+def capped(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return torch.softmax(20.0 * torch.tanh(q @ k.transpose(-1, -2) / 20.0), -1) @ v
+
+
+def sloped(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    distance = torch.arange(k.shape[-2])[None, :] - torch.arange(q.shape[-2])[:, None]
+    return torch.softmax(q @ k.transpose(-1, -2) + 0.05 * distance, -1) @ v
+
+
+def whole(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return torch.nn.functional.scaled_dot_product_attention(q, k, v)
+
+
+SPELLINGS: dict[str, Attention] = {f.__name__: f for f in (naive, masked, causal, capped, sloped, whole)}
+
+
+def tensors(length: int = LENGTH) -> tuple[Tensor, Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(length)
+    q, k, v = (torch.randn(1, HEADS, length, WIDTH, generator=generator) for _ in range(3))
+    return q, k, v
+
+
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+@pytest.mark.parametrize("name", SPELLINGS)
+def test_attention_equals_eager(name: str, dynamic: bool) -> None:
+    attention = SPELLINGS[name]
+    compiled = torch.compile(attention, backend="luminal", dynamic=dynamic or None)
+    for length in (LENGTH, 77) if dynamic else (LENGTH,):
+        given = tensors(length)
+        torch.testing.assert_close(compiled(*given), attention(*given), rtol=1e-4, atol=1e-5)
+
+
+def test_long_naive_attention_is_one_kernel_without_scores_in_memory() -> None:
+    given = tensors(1024)
+    compiled = torch.compile(naive, backend="luminal")
+    torch.testing.assert_close(compiled(*given), naive(*given), rtol=1e-4, atol=1e-5)
+    last = lm.stats()["last"]
+    assert last["launches"] == 1
+    assert last["arena_bytes"] < HEADS * 1024 * 1024 * 4 / 4
+
+
+def test_rows_without_any_key_are_what_eager_makes_of_them() -> None:
+    """NaN from a softmax that the user wrote, 0 from torch's attention."""
+    q, k, v = tensors()
+    mask = torch.zeros(LENGTH, LENGTH, dtype=torch.bool)
+    mask[5:] = True
+
+    def written(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+        return torch.softmax((q @ k.transpose(-1, -2)).masked_fill(~mask, float("-inf")), -1) @ v
+
+    def called(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+        return torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+
+    for attention, lost in ((written, True), (called, False)):
+        found = torch.compile(attention, backend="luminal")(q, k, v, mask)
+        torch.testing.assert_close(found, attention(q, k, v, mask), rtol=1e-4, atol=1e-5, equal_nan=True)
+        assert bool(found[:, :, :5].isnan().all()) == lost
+        assert lost or not found[:, :, :5].any()
