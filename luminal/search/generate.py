@@ -241,7 +241,7 @@ class Generator(NestGenerator):
             parts = add_seconds([nest.seconds, *(option.seconds for option, _ in choice)])
             once = add_seconds([self.no_seconds, *(option.panels for option, _ in choice)])
             seconds = tuple(
-                part * _blocks(shapes, batch, row, block)
+                part * blocks_of(shapes, batch, row, block)
                 + panels * shapes.volume(set(batch))
                 + STRIDED_SECONDS * sum(shapes.volume(term.free) for term in crossing)
                 for shapes, part, panels in zip(self.priced, parts, once, strict=True)
@@ -324,8 +324,7 @@ class Generator(NestGenerator):
 
     def _ranked(self, nests: list[Nest]) -> list[Nest]:
         """Those first that lose least against the best for each of the sizes."""
-        losses = _losses([nest.seconds for nest in nests])
-        return [nest for _, nest in sorted(zip(losses, nests, strict=True), key=lambda pair: pair[0])]
+        return [nests[number] for number in best([nest.seconds for nest in nests], len(nests))]
 
     @contextmanager
     def _within(self, sizes: Mapping[str, int]) -> collections.abc.Generator[None]:
@@ -347,8 +346,8 @@ def ordered(candidates: Sequence[Candidate], machine: Machine) -> list[Candidate
     differ in what the model knows least.
     """
     columns = [tuple(estimate.seconds(machine) for estimate in c.estimates) for c in candidates]
-    losses = sorted(zip(_losses(columns), range(len(candidates)), strict=True))
-    found = [(loss, candidates[number]) for loss, number in losses]
+    losses = _losses(columns)
+    found = [(losses[number], candidates[number]) for number in best(columns, len(columns))]
     families: dict[tuple[str, ...], list[Candidate]] = {}
     for loss, candidate in found:
         if loss <= NEAR * found[0][0]:
@@ -356,6 +355,12 @@ def ordered(candidates: Sequence[Candidate], machine: Machine) -> list[Candidate
     rounds = itertools.zip_longest(*families.values())
     near = [candidate for turn in rounds for candidate in turn if candidate is not None]
     return near + [candidate for _, candidate in found[len(near) :]]
+
+
+def best(columns: Sequence[Seconds], most: int) -> list[int]:
+    """The positions of those that lose least against the best for each of the sizes, in order."""
+    losses = _losses(columns)
+    return sorted(range(len(columns)), key=losses.__getitem__)[:most]
 
 
 def _losses(columns: Sequence[Seconds]) -> list[float]:
@@ -379,7 +384,7 @@ def _trips(shapes: Shapes, factors: tuple[Factor, ...], position: int) -> int:
     return -(-shapes.sizes[factor.index] // inner)
 
 
-def _blocks(shapes: Shapes, batch: Sequence[str], row: str | None, block: int) -> int:
+def blocks_of(shapes: Shapes, batch: Sequence[str], row: str | None, block: int) -> int:
     """How often the stages of a merged region run: for each element of a batch and each block of rows."""
     rows = 1 if row is None else -(-shapes.sizes[row] // block)
     return shapes.volume(set(batch)) * rows

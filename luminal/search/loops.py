@@ -16,11 +16,13 @@ from dataclasses import dataclass, replace
 
 from luminal.dialects.kernel.schedule import Buffer, CarriedLoop, Factor, Schedule, Stage, Target
 from luminal.dialects.kernel.terms import Term
-from luminal.search.generate import Candidate, Generator, lane_of
+from luminal.search.generate import Candidate, Generator, best, blocks_of, lane_of
 from luminal.search.nests import Nest, Seconds, StageView, add_seconds
 from luminal.search.roofline import STRIDED_SECONDS
 from luminal.search.shapes import below, find_contraction
 
+COMBINATIONS, COARSE_COMBINATIONS = 12, 2
+"""As many combinations of nests are schedules, for each block of rows: those that lose least by the model."""
 OPTIONS = {"rows": 2, "contraction": 3}
 """Nests of each stage that are combined with each other, by their form; lanes in turn."""
 
@@ -57,14 +59,21 @@ class _Body:
 class _Option:
     """One way to compute a stage: its nest, with the stage and the stages that it keeps.
 
-    `inside`: seconds of an iteration; `once`: those of panels that are filled once for a block of rows.
+    `inside`: seconds of an iteration; `once`: those that a block of rows costs beside them.  `terms`: what it computes;
+    `reads`: what it reads of what the stages keep.
     """
 
     nest: Nest
-    stage: Stage
+    stage: Stage | None
     kept: tuple[Stage, ...]
     inside: Seconds
     once: Seconds
+    terms: tuple[Term, ...]
+    reads: tuple[Term, ...]
+
+    @property
+    def lane(self) -> str | None:
+        return lane_of(self.nest)
 
 
 class LoopGenerator(Generator):
@@ -124,28 +133,50 @@ class LoopGenerator(Generator):
             view = StageView(
                 (output.term,), outer, self.shapes.output_strides(0), bound, "block", projects, ""
             )
-            finals = self._block_row(self._nests(view), row, block)[:2]
+            reads = _reads(view.roots, body.targets)
+            finals = [
+                _Option(nest, None, nest.kept, self.no_seconds, nest.seconds, (), reads)
+                for nest in self._block_row(self._nests(view), row, block)[:2]
+            ]
             with self._within({body.outer: 1}):
                 for position, terms in enumerate(body.stages):
                     found = self._options(body, position, terms, bound, row, block, last_batch)
                     if not found:
                         return []
                     options.append(found[: OPTIONS[found[0].nest.kind]])
+        combined = list(itertools.product(finals, *options))
+        priced = [self._priced(body, final, choice, batch, row, block) for final, *choice in combined]
         candidates: list[Candidate] = []
-        for final, choice in itertools.product(finals, itertools.product(*options)):
-            schedule, factors = self._schedule(body, shared, final, choice, row, block)
-            inside = add_seconds([option.inside for option in choice])
-            around = add_seconds([final.seconds, *(option.once for option in choice)])
-            crossing = self._crossed(body, final, choice)
-            seconds = tuple(
-                (within * shapes.sizes[body.outer] + once)
-                * shapes.volume(set(batch))
-                * -(-shapes.sizes[row] // block)
-                + STRIDED_SECONDS * sum(shapes.volume(term.free) for term in crossing)
-                for shapes, within, once in zip(self.priced, inside, around, strict=True)
-            )
-            candidates.append(Candidate(schedule, self._estimates(seconds, factors), "loop"))
+        for number in best(priced, COARSE_COMBINATIONS if self.coarse else COMBINATIONS):
+            final, *choice = combined[number]
+            schedule, factors = self._schedule(body, shared, final.nest, choice)
+            candidates.append(Candidate(schedule, self._estimates(priced[number], factors), "loop"))
         return candidates
+
+    def _priced(
+        self,
+        body: _Body,
+        final: _Option,
+        choice: Sequence[_Option],
+        batch: Sequence[str],
+        row: str,
+        block: int,
+    ) -> Seconds:
+        """Of one core for the whole region."""
+        inside = add_seconds([option.inside for option in choice])
+        around = add_seconds([option.once for option in (final, *choice)])
+        lanes = {term: option.lane for option in choice for term in option.terms}
+        crossing = [
+            read
+            for option in (final, *choice)
+            for read in option.reads
+            if option.lane in read.free and lanes[read] != option.lane
+        ]
+        return tuple(
+            (within * shapes.sizes[body.outer] + once) * blocks_of(shapes, batch, row, block)
+            + STRIDED_SECONDS * sum(shapes.volume(term.free) for term in crossing)
+            for shapes, within, once in zip(self.priced, inside, around, strict=True)
+        )
 
     def _options(
         self,
@@ -162,6 +193,7 @@ class LoopGenerator(Generator):
         own = sorted(frozenset().union(*(term.free for term in terms)) - around)
         view = StageView(terms, own, {}, around, "loop", body.targets - set(terms), f"s{position}_")
         options: list[_Option] = []
+        reads = _reads(terms, view.stops)
         for nest in self._block_row(self._nests(view), row, block):
             if len(terms) > 1 and nest.kept:
                 continue
@@ -178,25 +210,12 @@ class LoopGenerator(Generator):
             )
             once = nest.panels if kept != nest.kept else self.no_seconds
             inside = add_seconds([nest.seconds, tuple(-each for each in once)])
-            options.append(_Option(nest, Stage(targets, nest.factors, "loop"), kept, inside, once))
+            stage = Stage(targets, nest.factors, "loop")
+            options.append(_Option(nest, stage, kept, inside, once, terms, reads))
         first: dict[str | None, _Option] = {}
         for option in options:
-            first.setdefault(lane_of(option.nest), option)
-        return [*first.values(), *(o for o in options if first[lane_of(o.nest)] is not o)]
-
-    def _crossed(self, body: _Body, final: Nest, choice: Sequence[_Option]) -> list[Term]:
-        """Kept values that are read along another index than they were written along, once for each reader."""
-        lanes: dict[Term, str | None] = {}
-        for option, terms in zip(choice, body.stages, strict=True):
-            lanes.update(dict.fromkeys(terms, lane_of(option.nest)))
-        readers = [*((term, body.targets - {term}, lane) for term, lane in lanes.items())]
-        readers.append((self.region.outputs[0].term, body.targets, lane_of(final)))
-        return [
-            read
-            for reader, stops, lane in readers
-            for read in below((reader,), stops)
-            if read in lanes and read is not reader and lane in read.free and lanes[read] != lane
-        ]
+            first.setdefault(option.lane, option)
+        return [*first.values(), *(option for option in options if first[option.lane] is not option)]
 
     def _lifted(self, body: _Body, stage: Stage, row: str, last_batch: str | None) -> Stage:
         """A panel is filled where it first may be: once for a batch, for a block of rows, or in every iteration."""
@@ -213,36 +232,21 @@ class LoopGenerator(Generator):
         return Stage(targets, stage.factors, at)
 
     def _schedule(
-        self,
-        body: _Body,
-        shared: Sequence[Factor],
-        final: Nest,
-        choice: Sequence[_Option],
-        row: str,
-        block: int,
+        self, body: _Body, shared: Sequence[Factor], final: Nest, choice: Sequence[_Option]
     ) -> tuple[Schedule, tuple[Factor, ...]]:
-        buffers: dict[Term, Buffer] = {}
-        for option, terms in zip(choice, body.stages, strict=True):
-            for term, target in zip(terms, option.stage.targets, strict=True):
-                assert target.buffer is not None
-                buffers[term] = target.buffer
-        carried = tuple(buffers[term] for term in body.nexts)
+        """The schedule of a combination, and its outermost factors."""
+        stages = tuple(option.stage for option in choice if option.stage is not None)
+        buffers = {target.term: target.buffer for stage in stages for target in stage.targets}
+        carried = tuple(buffers[self.numbers[term]] or Buffer() for term in body.nexts)
         inits = tuple(
             Stage((Target(term=self.numbers[init], buffer=buffer),), self._filling(buffer), "block")
             for init, buffer in zip(body.inits, carried, strict=True)
         )
-        loop = CarriedLoop(
-            self.numbers[body.loop],
-            carried,
-            inits,
-            (Factor(body.outer, None, name="loop"),),
-            tuple(option.stage for option in choice),
-            "block",
-        )
+        over = (Factor(body.outer, None, name="loop"),)
+        loop = CarriedLoop(self.numbers[body.loop], carried, inits, over, stages, "block")
         output = self.region.outputs[0]
-        view = StageView(
-            (output.term,), [factor.index for factor in shared], {}, frozenset(), None, frozenset(), ""
-        )
+        indices = [factor.index for factor in shared]
+        view = StageView((output.term,), indices, {}, frozenset(), None, frozenset(), "")
         factors = self._parallel((*shared, *final.factors), view)
         kept = tuple(stage for option in choice for stage in option.kept) + final.kept
         return Schedule((Stage((Target(output=0),), factors),), kept, (loop,)), factors
@@ -260,6 +264,11 @@ class LoopGenerator(Generator):
             Factor(last, None if extent is None else size // lanes),
             Factor(last, lanes, "lane"),
         )
+
+
+def _reads(roots: tuple[Term, ...], stops: frozenset[Term]) -> tuple[Term, ...]:
+    """What a stage reads of what others keep."""
+    return tuple(term for term in below(roots, stops) if term in stops and term not in roots)
 
 
 def _reads_carry(term: Term, nexts: Sequence[Term]) -> bool:

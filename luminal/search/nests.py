@@ -203,6 +203,10 @@ class NestGenerator:
             row = max(contraction.rows, key=lambda index: self.shapes.sizes[index])
             stops = view.stops | {contraction.reduction}
             extra = self._row_seconds(view, stops, lane, 1)
+            left = contraction.left
+            outer = self.tiles[2:]
+            if view.at is not None:  # rows are blocked around the stage already
+                outer = ((1,), (left.op != "load" and left not in view.stops,), self.tiles[4])
             for vectors, tile in itertools.product(*self.tiles[:2]):
                 if tile * vectors + vectors + 1 > self.machine.registers:
                     continue
@@ -212,7 +216,7 @@ class NestGenerator:
                     and self.shapes.sizes[lane] < vectors * lanes
                 ):
                     continue
-                for block, pack_rows, swap in itertools.product(*self.tiles[2:]):
+                for block, pack_rows, swap in itertools.product(*outer):
                     if block > 1 and block * tile > 2 * self.shapes.sizes[row]:
                         continue
                     nest = self._contraction(
@@ -279,7 +283,7 @@ class NestGenerator:
             kept.append(
                 Stage((Target(term=self.numbers[left], buffer=Buffer(tuple(order), at)),), tuple(fill), at)
             )
-            rows_packed = self._each(lambda shapes: packing_seconds(shapes, left, bool(contiguous)))
+            rows_packed = self._packing(view, left, contiguous[0] if contiguous else row, bool(contiguous))
         elif not plain:
             return None
         seconds = self._each(
@@ -340,7 +344,12 @@ class NestGenerator:
         kept.append(
             Stage((Target(term=self.numbers[right], buffer=Buffer(tuple(digits), at)),), tuple(fill), at)
         )
-        return self._each(lambda shapes: packing_seconds(shapes, right, contiguous is None))
+        return self._packing(view, right, lane if contiguous is None else contiguous, contiguous is None)
+
+    def _packing(self, view: StageView, packed: Term, lane: str, contiguous: bool) -> Seconds:
+        return self._each(
+            lambda shapes: packing_seconds(shapes, packed, view.stops, self.machine, lane, contiguous)
+        )
 
 
 def add_seconds(columns: Sequence[Seconds]) -> Seconds:

@@ -97,6 +97,10 @@ def contraction_seconds(
     return seconds
 
 
-def packing_seconds(shapes: Shapes, packed: Term, contiguous: bool) -> float:
-    """Laying out an operand of a contraction once; `contiguous`: along its lanes it is read as it lies."""
-    return shapes.volume(packed.free) * (0.4e-9 if contiguous else 1.2e-9)
+def packing_seconds(
+    shapes: Shapes, packed: Term, stops: frozenset[Term], machine: Machine, lane: str, contiguous: bool
+) -> float:
+    """Computing an operand of a contraction and laying it out, once; `contiguous`: along its lanes it is read as it
+    lies."""
+    computed = row_seconds(shapes, (packed,), stops, machine, lane, 1.0) if packed.op != "load" else 0.0
+    return computed + shapes.volume(packed.free) * (0.4e-9 if contiguous else 1.2e-9)
