@@ -28,7 +28,9 @@ from luminal.passes.simplify import simplify
 from luminal.plan.measure import host_machine
 from luminal.runtimes.reference import LEVELS, graph_of
 from luminal.search.chooser import Choice
-from luminal.search.generate import Generator
+from luminal.search.forms import Form, forms
+from luminal.search.generate import Candidate, Generator
+from luminal.search.loops import LoopGenerator
 from luminal.search.samples import Samples
 from luminal.search.shapes import Shapes
 from tests.property.namespaces import graph_names
@@ -46,19 +48,28 @@ class AnySchedule:
         self.seed, self.first = seed, first
         self.chosen: dict[str, str] = {}
 
+    def _candidates(self, form: Form, samples: Samples) -> list[Candidate]:
+        kind = LoopGenerator if form.name else Generator
+        generator = kind(form.region, host_machine(2), Shapes(form.region, samples.expected))
+        return generator.suggested() if form.name else generator.candidates()
+
     def choose(self, region: Region, key: str, samples: Samples) -> Choice:
         """ScheduleError where no candidate can be placed."""
         digest = hashlib.sha256(f"{self.seed} {key}".encode()).digest()
-        candidates = list(Generator(region, host_machine(2), Shapes(region, samples.expected)).candidates())
+        candidates = [
+            (candidate, form)
+            for form in (Form("", region), *forms(region, frozenset(DEFAULT_LICENCES)))
+            for candidate in self._candidates(form, samples)
+        ]
         if not self.first:
             random.Random(digest).shuffle(candidates)
-        for candidate in candidates:
+        for candidate, form in candidates:
             try:
-                place(region, candidate.schedule, "probe")
+                place(form.region, candidate.schedule, "probe")
             except ScheduleError:
                 continue
-            self.chosen[key] = str(candidate.schedule)
-            return Choice(candidate.schedule, 1000)
+            self.chosen[key] = f"{form.name} {candidate.schedule}".strip()
+            return Choice(candidate.schedule, 1000, form.name)
         raise ScheduleError("the region has no legal schedule")
 
 
