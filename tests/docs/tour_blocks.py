@@ -9,6 +9,7 @@ import re
 from pathlib import Path
 
 import luminal as lm
+from luminal.dialects.graph_op import DEFAULT_LICENCES
 from luminal.dialects.kernel.region_text import region_text
 from luminal.dialects.kernel.schedule import parse_schedule
 from luminal.dialects.kernel.terms import Region
@@ -21,6 +22,7 @@ from luminal.passes.place import place
 from luminal.passes.region_graph import RegionStep
 from luminal.passes.simplify import simplify
 from luminal.runtimes.reference import graph_of
+from luminal.search.forms import forms
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "tour.md"
 BLOCK = re.compile(r"(<!-- block: (\w+ \w+) -->\n```\w*\n)(.*?)(```)", re.DOTALL)
@@ -69,6 +71,8 @@ def blocks() -> dict[str, str]:
         found[f"{name} regions"] = "\n".join(map(region_text, first))
         merged = regions(partition, Cuts(cuts.kept, cuts.kept, cuts.joined))
         found[f"{name} merged"] = region_text(merged[-1])
+        for form in list(forms(merged[-1], frozenset(DEFAULT_LICENCES)))[:1]:
+            found[f"{name} fold"] = region_text(form.region)
         schedule = parse_schedule(MATMUL_SCHEDULE if name == "matmul" else ATTENTION_SCHEDULE)
         found[f"{name} schedule"] = "\n".join(str(schedule).split("; "))
         found[f"{name} placed"] = shortened(
