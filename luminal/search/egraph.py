@@ -17,14 +17,14 @@ from egglog import bindings
 
 from luminal.dialects.kernel.terms import ELEMENTWISE, Region, Term
 from luminal.dim import as_dim, known_less
-from luminal.dtype import DType, to_bits
+from luminal.dtype import DType, bool_, to_bits
 from luminal.errors import LuminalError
 from luminal.search.rules.rule import EXACT, Rule
 
 _SPAN = bindings.RustSpan("", 0, 0)
 _DECLARATIONS = """
 (datatype E
-  (Leaf i64)
+  (Leaf i64) (Empty i64)
   (Constant i64 i64)
   (Apply1 String i64 E) (Apply2 String i64 E E) (Apply3 String i64 E E E)
   (Reduce String i64 i64 E)
@@ -34,10 +34,11 @@ _DECLARATIONS = """
 (relation float (i64))
 (relation number (String i64 i64))
 (relation exponential (String))
-(relation tame (E))
+(relation tame (E i64))
 (relation root (i64 E))
 (ruleset ingest) (ruleset facts)
 (rule ((= e (Constant t c))) ((set (free e) 0)) :ruleset facts)
+(rule ((= e (Empty j))) ((set (free e) 0)) :ruleset facts)
 (rule ((= e (Apply1 o t a)) (= x (free a))) ((set (free e) x)) :ruleset facts)
 (rule ((= e (Apply2 o t a b)) (= x (free a)) (= y (free b))) ((set (free e) (| x y))) :ruleset facts)
 (rule ((= e (Apply3 o t a b c)) (= x (free a)) (= y (free b)) (= z (free c)))
@@ -46,7 +47,7 @@ _DECLARATIONS = """
 (rule ((= e (Weighted o j t c a)) (= x (free c)) (= y (free a)))
       ((set (free e) (& (| x y) (not-i64 j)))) :ruleset facts)
 """
-NODES = ("Leaf", "Constant", "Apply1", "Apply2", "Apply3", "Reduce", "Weighted")
+NODES = ("Leaf", "Constant", "Empty", "Apply1", "Apply2", "Apply3", "Reduce", "Weighted")
 MOST_INDICES = 62
 EXPONENTIALS = ("exp2.e", "exp2.2")
 """Exponentials with a constant base: exp2 with a base above one."""
@@ -71,9 +72,9 @@ class Budget:
 class Node:
     """An e-node: `operands` are numbers of e-classes.
 
-    `op`: an elementwise operation, "reduce", "weighted" (see rules/folds.py), "constant" or "leaf"; `variant`: that of
-    an elementwise operation, the monoid of a reduction, the exponential of a weighted sum; `bits`: the value of a
-    constant, the indices that a fold binds, or the number of a leaf.
+    `op`: an elementwise operation, "reduce", "weighted" (rules/folds.py), "constant", "empty" or "leaf"; `variant`:
+    that of an elementwise operation, the monoid of a reduction, the exponential of a weighted sum; `bits`: the value of
+    a constant, the indices that a fold binds, those of which "empty" says that one has no value, the number of a leaf.
     """
 
     op: str
@@ -228,6 +229,8 @@ class EGraph:
     def _node(self, name: str, inputs: Sequence[bindings.Value], numbers: Mapping[object, int]) -> Node:
         if name == "Leaf":
             return Node("leaf", None, None, self._int(inputs[0]), ())
+        if name == "Empty":
+            return Node("empty", None, bool_, self._int(inputs[0]), ())
         if name == "Constant":
             dtype = self.dtypes[self._int(inputs[0])]
             return Node("constant", None, dtype, self._int(inputs[1]) & (2**64 - 1), ())

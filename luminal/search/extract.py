@@ -53,7 +53,7 @@ def extract(classes: Classes, family: Family) -> Picks | None:
 
 
 def _own_cost(classes: Classes, node: Node, number: int, family: Family) -> float:
-    if node.op in ("leaf", "constant"):
+    if node.op in ("leaf", "constant", "empty"):
         return 0.0
     if node.op not in ("reduce", "weighted"):
         return TYPICAL ** classes.free[number].bit_count()

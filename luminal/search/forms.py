@@ -25,7 +25,7 @@ from luminal.dialects.kernel.terms import (
     postorder,
     predicate,
 )
-from luminal.dim import Dim, as_dim, known_less
+from luminal.dim import Dim, as_dim, known_less, product
 from luminal.dtype import DType, to_bits
 from luminal.search.egraph import Budget, Classes, EGraph, Node
 from luminal.search.extract import FOLDS, Picks, extract
@@ -169,6 +169,8 @@ class _Speller:
         if node.op == "leaf":
             return self._copy(self.classes.leaves[node.bits], within)
         assert node.dtype is not None
+        if node.op == "empty":
+            return self._is_empty(self.classes.names(node.bits))
         if node.op == "constant":
             return self.table.constant(node.bits, node.dtype)
         if node.op == "weighted":
@@ -229,11 +231,14 @@ class _Speller:
     def _of_nothing(self, group: _Group, dtype: DType) -> Term:
         """What a sum is whose scores are all -inf: NaN, or 0 where there are none at all."""
         lost, zero = (self.table.constant(to_bits(value, dtype), dtype) for value in (float("nan"), 0.0))
-        size = self.source.extents[group.index]
-        if known_less(as_dim(0), size):
+        if known_less(as_dim(0), self.source.extents[group.index]):
             return lost
-        empty = predicate(self.table, self.table.dimension(size), self.table.dimension(as_dim(1)))
-        return self.table.apply("select", (empty, zero, lost), None, dtype)
+        return self.table.apply("select", (self._is_empty((group.index,)), zero, lost), None, dtype)
+
+    def _is_empty(self, indices: tuple[str, ...]) -> Term:
+        """Whether one of some indices has no value."""
+        places = product(self.source.extents[index] for index in indices)
+        return predicate(self.table, self.table.dimension(places), self.table.dimension(as_dim(1)))
 
     def _exponential(self, group: _Group, value: Term, base: Term) -> Term:
         table, dtype = self.table, value.dtype

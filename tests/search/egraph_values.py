@@ -13,6 +13,8 @@ from luminal.dtype import f64, from_bits
 from luminal.search.egraph import Classes, Node
 
 Array = NDArray[Any]
+ANY = {"m": 2, "n": 6}
+"""Sizes of the indices that may have any."""
 _FOLDS = {"sum": np.sum, "max": np.max, "min": np.min, "prod": np.prod}
 
 
@@ -22,9 +24,9 @@ class Values:
     def __init__(self, region: Region, classes: Classes, seed: int = 0) -> None:
         self.region, self.classes = region, classes
         self.axes = {name: axis for axis, name in enumerate(classes.indices)}
-        self.sizes = [region.extents[name].evaluate({}) for name in classes.indices]
+        self.sizes = [region.extents[name].evaluate(ANY) for name in classes.indices]
         rng = np.random.default_rng(seed)
-        self.arguments = [rng.standard_normal(a.elements.evaluate({})) for a in region.arguments]
+        self.arguments = [rng.standard_normal(a.elements.evaluate(ANY)) for a in region.arguments]
         self.known: dict[int, Array] = {}
         self._settle()
 
@@ -48,6 +50,9 @@ class Values:
         with np.errstate(all="ignore"):
             if node.op == "leaf":
                 return self._leaf(self.classes.leaves[node.bits])
+            if node.op == "empty":
+                empty = any(self.sizes[self.axes[name]] == 0 for name in self.classes.names(node.bits))
+                return np.full(self.sizes, empty)
             if node.op == "constant":
                 assert node.dtype is not None
                 return np.full(self.sizes, float(from_bits(node.bits, node.dtype)))
@@ -70,5 +75,5 @@ class Values:
             shape = [1] * len(self.sizes)
             shape[self.axes[name]] = -1
             places = np.arange(self.sizes[self.axes[name]]).reshape(shape)
-            address = address + places * stride.evaluate({})
-        return self.arguments[term.load.argument][address + affine.offset.evaluate({})]
+            address = address + places * stride.evaluate(ANY)
+        return self.arguments[term.load.argument][address + affine.offset.evaluate(ANY)]

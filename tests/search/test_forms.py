@@ -158,9 +158,12 @@ def test_softmax_is_two_passes_and_its_logarithm_too() -> None:
 
 @pytest.mark.parametrize("length", [0, 1, 65])
 def test_over_no_keys_a_form_gives_zero(length: int) -> None:
-    """Where there may be none, the divisor stays in the second sum: the weights alone are a fold."""
+    """A divisor leaves a sum that may be empty by way of a question whether it is."""
     region = attention(scaled, length=dim("s", min=0))
     found = list(forms(region, LICENCES))
+    for form in found:
+        (loop,) = [term for term in form.region.terms() if term.op == "loop"]
+        assert len(loop.loop.carries) == 3
     assert found
     for kind in ("plain", "all masked"):
         arguments = inputs(region, length, kind)

@@ -20,7 +20,7 @@ Example = Callable[[Spelling], Term]
 
 @dataclass(frozen=True)
 class Rule:
-    """before -> after, or before -> a fact about what it matches where `fact` is given.
+    """before -> after; or, where `is_fact`, before -> a fact about `whole`, which is what it matches.
 
     `licence`: "exact", or the licence that its rounding needs; `holds` says why both sides are equal, and for what.
     """
@@ -39,7 +39,7 @@ class Rule:
     def text(self) -> str:
         """The rule as egglog reads it."""
         body = " ".join((f"(= whole {self.before})", *self.guards))
-        head = f"({self.after} whole)" if self.is_fact else f"(union whole {self.after})"
+        head = self.after if self.is_fact else f"(union whole {self.after})"
         ruleset = "facts" if self.is_fact else self.licence
         return f'(rule ({body}) ({head}) :ruleset {ruleset} :name "{self.name}")'
 
@@ -54,9 +54,9 @@ def independent(value: str, bound: str) -> str:
     return f"(= 0 (& (free {value}) {bound}))"
 
 
-def filled(bound: str) -> str:
-    """Bound indices that have at least one value each, whatever the sizes."""
-    return f"(= {bound} (& {bound} (filled)))"
+def filled(bound: str, unless: str = "0") -> str:
+    """Bound indices that have at least one value each, whatever the sizes; those of `unless` may have none."""
+    return f"(= {bound} (& {bound} (| {unless} (filled))))"
 
 
 def is_float(dtype: str) -> str:

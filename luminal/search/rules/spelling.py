@@ -1,4 +1,5 @@
-"""Spells small regions for the examples of rules: rows i, columns j and k, f32 unless said otherwise."""
+"""Spells small regions for the examples of rules, f32 unless said otherwise: rows i, columns j and k, and m and n, of
+which there may be any number, none included."""
 
 from __future__ import annotations
 
@@ -16,10 +17,7 @@ class Spelling:
         self.table = TermTable()
         self.arguments: list[Argument] = []
         self.extents: dict[str, Dim] = {name: as_dim(size) for name, size in SIZES.items()}
-
-    def may_be_empty(self, index: str) -> None:
-        """Let an index have any size, none included."""
-        self.extents[index] = dim("n", min=0)
+        self.extents.update((name, dim(name, min=0)) for name in "mn")
 
     def read(self, *indices: str, dtype: DType = f32) -> Term:
         """A tensor over some indices, row-major."""
