@@ -106,6 +106,14 @@ def _whole_sum(a: Interval, axes: Sequence[int], keepdim: bool) -> Interval:
     return choose(known, value, choose(fits, bounds, unknown(known.shape, a.dtype)))
 
 
+def significant_bits(value: torch.Tensor) -> torch.Tensor:
+    """Bits from the highest to the lowest that is set; 0 of what is 0 or not finite."""
+    mantissa, _ = torch.frexp(torch.where(torch.isfinite(value), value, 0.0))
+    whole = (mantissa * 2.0**53).long()
+    lowest = torch.log2((whole & -whole).double())
+    return torch.where(whole == 0, 0.0, 53 - lowest)
+
+
 def product(a: Interval, axes: Sequence[int], keepdim: bool = False) -> Interval:
     """A product in any order; where a part may overflow or vanish on the way, nothing is known."""
     axes = tuple(axes)
@@ -129,6 +137,8 @@ def product(a: Interval, axes: Sequence[int], keepdim: bool = False) -> Interval
         lossless = torch.ones(shape, dtype=torch.bool)
         for position in range(1, count):
             factor = flat.each(lambda t, p=position: t[..., p])
+            if wide == torch.float64:
+                lossless &= significant_bits(running.low) + significant_bits(factor.low) <= 53
             low, high, may = corners(torch.mul, running, factor)
             running = Interval(low, high, may, torch.float64)
             lossless &= same(round_to(low, wide), low) & is_small(factor) & same(low, high)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from tests.property import interval_folds as folds
-from tests.property.intervals import Interval, Tensor, exact, unknown
+from tests.property.intervals import Interval, Tensor, choose, exact, unknown
 from tests.property.rules import Context, Rule, number
 
 
@@ -107,5 +107,11 @@ def index_put(c: Context, xs: Sequence[Interval]) -> Interval:
     places = np.unravel_index(flat.reshape(-1).numpy(), tuple(x.shape)) if x.low.numel() else ()
     if not flat.numel():
         return x
-    combine = "add" if c.values["accumulate"] else "set"
-    return combine_at(x, tuple(places), part, combine)
+    if c.values["accumulate"]:
+        return combine_at(x, tuple(places), part, "add")
+    # which of several writes to one place is the last, torch leaves open
+    writes = torch.zeros(x.low.numel(), dtype=torch.int64).index_add(
+        0, flat.reshape(-1), torch.ones(flat.numel(), dtype=torch.int64)
+    )
+    several = (writes > 1).reshape(x.shape)
+    return choose(several, unknown(x.shape, c.dtype), combine_at(x, tuple(places), part, "set"))
