@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from luminal.search.egraph import Classes, Node
@@ -28,8 +28,10 @@ class Family:
 FOLDS = Family("folds", 1 / PASS)
 
 
-def extract(classes: Classes, family: Family) -> Picks | None:
+def extract(classes: Classes, family: Family, refused: Collection[int] = ()) -> Picks | None:
     """The cheapest e-node of each class that a program needs; None where the family has no program.
+
+    No fold is picked for the classes of `refused`.
 
     An index counts as `TYPICAL` values, so that the program depends on no sizes.  Costs are those of trees: a value
     that is used twice counts twice.  Source: D. Knuth, A generalization of Dijkstra's algorithm, 1977.
@@ -43,13 +45,15 @@ def extract(classes: Classes, family: Family) -> Picks | None:
             for node in nodes:
                 if any(operand not in best for operand in node.operands):
                     continue
+                if node.op == "weighted" and number in refused:
+                    continue
                 cost = _own_cost(classes, node, number, family)
                 cost += sum(best[operand] for operand in node.operands)
                 if cost < best.get(number, math.inf):
                     best[number], picks[number], changed = cost, node, True
     if any(root not in picks for root in classes.roots):
         return None
-    return needed(picks, classes.roots)
+    return reachable(picks, classes.roots)
 
 
 def _own_cost(classes: Classes, node: Node, number: int, family: Family) -> float:
@@ -61,7 +65,7 @@ def _own_cost(classes: Classes, node: Node, number: int, family: Family) -> floa
     return PASS * TYPICAL ** around.bit_count() * (family.fold if node.op == "weighted" else 1.0)
 
 
-def needed(picks: Picks, roots: tuple[int, ...]) -> Picks:
+def reachable(picks: Picks, roots: tuple[int, ...]) -> Picks:
     """What the roots need of some picks, operands first."""
     found: dict[int, Node] = {}
     stack = [(root, False) for root in reversed(roots)]

@@ -28,7 +28,7 @@ from luminal.dialects.kernel.terms import (
 from luminal.dim import Dim, as_dim, known_less, product
 from luminal.dtype import DType, to_bits
 from luminal.search.egraph import Budget, Classes, EGraph, Node
-from luminal.search.extract import FOLDS, Picks, extract
+from luminal.search.extract import FOLDS, Picks, extract, reachable
 from luminal.search.rules import TERM_RULES
 
 BLOCKS = (64, 128)
@@ -51,12 +51,62 @@ def forms(region: Region, licences: frozenset[str]) -> Iterator[Form]:
     if not may_fold(region) or any(output.alias >= 0 for output in region.outputs):
         return
     classes = EGraph(region, TERM_RULES, licences).saturate(Budget())
-    picks = extract(classes, FOLDS)
-    folds = [] if picks is None else [node for node in picks.values() if node.op == "weighted"]
-    if picks is None or not folds or any(len(classes.names(node.bits)) != 1 for node in folds):
+    picks = _fold_picks(classes)
+    if picks is None or not any(node.op == "weighted" for node in picks.values()):
         return
     for block in BLOCKS:
         yield Form(f"folds of {block}", _Speller(region, classes, picks, block).region())
+
+
+Group = tuple[int, str | None, int]
+"""Folds that share a loop: bits of their index, their exponential and the class of their score."""
+
+
+def _fold_picks(classes: Classes) -> Picks | None:
+    """A program whose folds can be loops; those that cannot are the reductions that they were."""
+    refused: set[int] = set()
+    while True:
+        picks = extract(classes, FOLDS, refused)
+        found = set() if picks is None else _not_loops(classes, picks)
+        if not found:
+            return picks
+        refused |= found
+
+
+def _not_loops(classes: Classes, picks: Picks) -> set[int]:
+    """Folds over several indices; those whose loop would need what it, or a loop that needs it, computes; and those
+    that another loop would have to compute anew in each of its blocks."""
+    groups = {number: _group(node) for number, node in picks.items() if node.op == "weighted"}
+    needed = {number: _needed_groups(picks, number, set(groups.values())) for number in groups}
+    below: dict[Group, set[Group]] = {group: set() for group in groups.values()}
+    for number, group in groups.items():
+        below[group] |= needed[number]
+    for _ in below:  # as often as a chain of groups may be long
+        for reached in below.values():
+            reached |= {further for group in reached for further in below[group]}
+    found: set[int] = set()
+    for number, group in groups.items():
+        reached = {further for other in needed[number] for further in (other, *below[other])}
+        inside = any(classes.free[number] & other[0] for other in below if group in below[other])
+        if group[0].bit_count() != 1 or group in reached or inside:
+            found.add(number)
+    return found
+
+
+def _group(node: Node) -> Group:
+    return node.bits, node.variant, node.operands[0]
+
+
+def _needed_groups(picks: Picks, number: int, groups: set[Group]) -> set[Group]:
+    """The groups of which the score and the factor of a fold need a result, or the maximum."""
+    found: set[Group] = set()
+    for inner in reachable(picks, picks[number].operands):
+        node = picks[inner]
+        if node.op == "weighted":
+            found.add(_group(node))
+        elif node.op == "reduce" and node.variant == "max":
+            found |= {group for group in groups if (group[0], group[2]) == (node.bits, node.operands[0])}
+    return found
 
 
 def may_fold(region: Region) -> bool:
@@ -121,15 +171,13 @@ class _Speller:
     def __init__(self, source: Region, classes: Classes, picks: Picks, block: int) -> None:
         self.source, self.classes, self.picks, self.block = source, classes, picks, block
         self.table = TermTable()
-        self.groups: dict[tuple[int, str | None, int], _Group] = {}
+        self.groups: dict[Group, _Group] = {}
         for number, node in picks.items():
             if node.op != "weighted":
                 continue
             (index,) = classes.names(node.bits)
-            score = node.operands[0]
-            group = self.groups.setdefault(
-                (node.bits, node.variant, score), _Group(index, block, node.variant or "", score)
-            )
+            made = _Group(index, block, node.variant or "", node.operands[0])
+            group = self.groups.setdefault(_group(node), made)
             group.numbers.append(number)
         self.memo: dict[tuple[int, str | None], Term] = {}
         self.copies: dict[tuple[Term, str | None], Term] = {}
@@ -191,7 +239,7 @@ class _Speller:
         return self.table.reduce(monoid, self.classes.names(node.bits), (self._term(score, within),))
 
     def _fold(self, number: int, node: Node) -> Term:
-        group = self.groups[node.bits, node.variant, node.operands[0]]
+        group = self.groups[_group(node)]
         self._loop(group)
         return group.results[number]
 

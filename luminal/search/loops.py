@@ -70,10 +70,7 @@ class _Option:
     once: Seconds
     terms: tuple[Term, ...]
     reads: tuple[Term, ...]
-
-    @property
-    def lane(self) -> str | None:
-        return lane_of(self.nest)
+    lane: str | None
 
 
 class LoopGenerator(Generator):
@@ -135,7 +132,7 @@ class LoopGenerator(Generator):
             )
             reads = _reads(view.roots, body.targets)
             finals = [
-                _Option(nest, None, nest.kept, self.no_seconds, nest.seconds, (), reads)
+                _Option(nest, None, nest.kept, self.no_seconds, nest.seconds, (), reads, lane_of(nest))
                 for nest in self._block_row(self._nests(view), row, block)[:2]
             ]
             with self._within({body.outer: 1}):
@@ -211,7 +208,7 @@ class LoopGenerator(Generator):
             once = nest.panels if kept != nest.kept else self.no_seconds
             inside = add_seconds([nest.seconds, tuple(-each for each in once)])
             stage = Stage(targets, nest.factors, "loop")
-            options.append(_Option(nest, stage, kept, inside, once, terms, reads))
+            options.append(_Option(nest, stage, kept, inside, once, terms, reads, lane_of(nest)))
         first: dict[str | None, _Option] = {}
         for option in options:
             first.setdefault(option.lane, option)

@@ -92,6 +92,7 @@ class NestGenerator:
         self.no_seconds = self._each(lambda _: 0.0)
         self.traffic = self._each(lambda shapes: traffic_seconds(shapes, machine))
         self.numbers = region.numbering()
+        self.loads = [term for term in self.numbers if term.op == "load"]
 
     def _each(self, price: Callable[[Shapes], float]) -> Seconds:
         """A price at each of the sizes."""
@@ -320,7 +321,7 @@ class NestGenerator:
             right.op == "load"
             and self.region.arguments[right.load.argument].constant
             and not right.load.dynamic
-            and is_only_load(right, self.numbers)
+            and is_only_load(right, self.loads)
         ):
             if right.free & bound or right.load.guarded:
                 return None

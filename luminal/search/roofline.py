@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from luminal.dialects.kernel.terms import Term
 from luminal.search.machine import Machine
-from luminal.search.shapes import Contraction, Shapes, below
+from luminal.search.shapes import Contraction, Shapes
 
 # Vector operations that an elementwise primitive costs, beyond the one of an addition.
 OPERATION_COST = {
@@ -52,7 +52,7 @@ def row_seconds(
 ) -> float:
     """Every term once for each value of its indices, in vectors along `lane`; what `stops` hold is read."""
     operations = 0.0
-    for term in below(roots, stops):
+    for term in shapes.below(roots, stops):
         reduces = term.op == "reduce" and (term not in stops or term in roots)
         indices = set(term.free) | (set(term.reduce.indices) if reduces else set[str]())
         volume = shapes.volume(indices)

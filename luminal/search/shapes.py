@@ -19,6 +19,7 @@ class Shapes:
 
     def __post_init__(self) -> None:
         self._strides: dict[tuple[Term, str], int | None] = {}
+        self._stages: dict[tuple[tuple[Term, ...], frozenset[Term]], tuple[Term, ...]] = {}
         values: dict[str, int] = {}
         for dim in self.region.dims():
             for symbol in dim.symbols():
@@ -43,6 +44,13 @@ class Shapes:
     def output_strides(self, position: int) -> dict[str, int]:
         output = self.region.outputs[position]
         return {index: output.address.stride(index).evaluate(self.values) for index in output.indices}
+
+    def below(self, roots: tuple[Term, ...], stops: frozenset[Term]) -> tuple[Term, ...]:
+        """The terms of one stage, as the function `below` gives them."""
+        key = (roots, stops)
+        if key not in self._stages:
+            self._stages[key] = tuple(below(roots, stops))
+        return self._stages[key]
 
     def volume(self, indices: frozenset[str] | set[str]) -> int:
         total = 1

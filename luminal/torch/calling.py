@@ -227,7 +227,8 @@ class CompiledGraph:
                 collected.append(given[slot.number])
             elif slot.kind == "view":
                 shape, strides, (offset,) = sizes[row : row + 3]
-                collected.append(given[slot.number].as_strided(shape, strides, offset))
+                dtype = cast(Layout, slot.layout).dtype
+                collected.append(_view_of(given[slot.number], dtype, shape, strides, offset))
                 row += 3
             elif slot.kind == "size":
                 collected.append(sizes[row][0])
@@ -244,6 +245,17 @@ def stored_view(tensor: torch.Tensor, layout: Layout) -> torch.Tensor:
         if size.constant == 1 and turned.size(axis) > 1:
             turned = turned.narrow(axis, 0, 1)
     return turned
+
+
+def _view_of(
+    base: torch.Tensor, dtype: torch.dtype, shape: Sizes, strides: Sizes, offset: int
+) -> torch.Tensor:
+    """A view of another dtype, perhaps, into the storage of a tensor; strides and offset count its own elements."""
+    if base.dtype != dtype:
+        count = base.untyped_storage().nbytes() // base.itemsize
+        count -= count % max(1, dtype.itemsize // base.itemsize)
+        base = base.as_strided((count,), (1,), 0).view(dtype)
+    return base.as_strided(shape, strides, offset)
 
 
 def _is_indirect(slot: InputSlot) -> bool:

@@ -388,7 +388,7 @@ class FxImporter:
         for number, node in enumerate(self.state.placeholders):
             other = node.meta.get("val")
             if isinstance(other, torch.Tensor) and other.untyped_storage()._cdata == storage:
-                return None if node in self.state.written or other.dtype != fake.dtype else number
+                return None if node in self.state.written else number
         return None
 
     def _updates(self, results: list[Value], block: Block) -> list[tuple[int, int]]:

@@ -173,6 +173,63 @@ def test_over_no_keys_a_form_gives_zero(length: int) -> None:
             np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)
 
 
+def numerators(b: Builder, score: Term) -> Term:
+    return b.apply("exp2", b.minus(score, b.total(score, "j", monoid="max")), variant="e")
+
+
+def squared(b: Builder, x: Term) -> Term:
+    """The factor of the weights is a weight: it needs the maximum that the loop would find."""
+    p = numerators(b, x)
+    p = b.apply("recip", p, b.total(p, "j"), variant="none")
+    return b.total(b.apply("mul", p, p), "j")
+
+
+def entropy(b: Builder, x: Term) -> Term:
+    """The factor is the difference to the maximum."""
+    p, centred = numerators(b, x), b.minus(x, b.total(x, "j", monoid="max"))
+    return b.apply("recip", b.total(b.apply("mul", p, centred), "j"), b.total(p, "j"), variant="none")
+
+
+def twice(b: Builder, x: Term) -> Term:
+    """The weights of a second softmax over the weights of a first one."""
+    p = numerators(b, x)
+    p = b.apply("recip", p, b.total(p, "j"), variant="none")
+    q = numerators(b, p)
+    return b.total(b.apply("mul", q, x), "j")
+
+
+@pytest.mark.parametrize("spell", [squared, entropy, twice])
+def test_a_fold_that_needs_its_own_result_is_none(spell: Callable[[Builder, Term], Term]) -> None:
+    b = Builder()
+    region = b.region({"i": 3, "j": 70}, [210], [(spell(b, b.read(0, {"i": 70, "j": 1})), {"i": 1})])
+    arguments = [np.random.default_rng(0).standard_normal(210).astype(np.float32)]
+    (wanted,) = evaluate(region, arguments, {})
+    for form in forms(region, LICENCES):
+        (got,) = evaluate(form.region, arguments, {})
+        np.testing.assert_allclose(got, wanted, rtol=1e-5)
+
+
+def test_a_fold_inside_the_loop_of_another_stays_a_reduction() -> None:
+    """Scores of i and j that are themselves weighted sums over k: a loop over k would run anew for each block of j."""
+    b = Builder()
+    x, y = b.read(0, {"i": 40, "k": 1}), b.read(1, {"j": 1})
+    inner = b.apply("mul", x, y)
+    weights = b.apply("exp2", b.minus(inner, b.total(inner, "k", monoid="max")), variant="e")
+    score = b.total(b.apply("mul", weights, x), "k")
+    value = b.total(b.apply("mul", numerators(b, score), y), "j")
+    region = b.region({"i": 3, "j": 70, "k": 40}, [120, 70], [(value, {"i": 1})])
+    arguments = [
+        np.random.default_rng(n).standard_normal(size).astype(np.float32) for n, size in enumerate((120, 70))
+    ]
+    (wanted,) = evaluate(region, arguments, {})
+    found = list(forms(region, LICENCES))
+    assert found
+    for form in found:
+        assert len([term for term in form.region.terms() if term.op == "loop"]) == 1
+        (got,) = evaluate(form.region, arguments, {})
+        np.testing.assert_allclose(got, wanted, rtol=1e-5)
+
+
 def test_there_is_no_form_without_the_licence() -> None:
     assert not list(forms(SPELLINGS["scaled"], LICENCES - {"distribute"}))
 

@@ -51,6 +51,26 @@ def test_results_that_are_views_of_arguments() -> None:
     assert found[1]._base is x or found[1].untyped_storage().data_ptr() == x.untyped_storage().data_ptr()
 
 
+@pytest.mark.parametrize(
+    ("dtype", "dynamic"),
+    [(torch.int64, False), (torch.int64, True), (torch.float32, False), (torch.int16, False)],
+)
+def test_results_that_are_views_of_another_dtype(dtype: torch.dtype, dynamic: bool) -> None:
+    """Where the slice ends at a symbol, AOTAutograd takes the result's own place in memory for the view's; of a dtype
+    of another size it makes an error, whatever the backend."""
+
+    def sliced(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return x[1 : y.shape[0]].view(dtype)
+
+    torch._dynamo.reset()
+    run = torch.compile(sliced, backend="luminal", dynamic=dynamic)
+    for rows in (3, 4):
+        x, y = torch.randn(5, 4, dtype=torch.float64), torch.zeros(rows)
+        found = run(x, y)
+        assert_same([found.view(torch.float64)], [sliced(x, y).view(torch.float64)])
+        assert found.data_ptr() == x[1:].data_ptr()
+
+
 def test_large_results_stay_valid_after_later_calls() -> None:
     run = compiled(lambda x: x * 2)
     x = torch.randn(1024, 1024)
