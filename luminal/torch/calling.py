@@ -251,11 +251,13 @@ def _view_of(
     base: torch.Tensor, dtype: torch.dtype, shape: Sizes, strides: Sizes, offset: int
 ) -> torch.Tensor:
     """A view of another dtype, perhaps, into the storage of a tensor; strides and offset count its own elements."""
-    if base.dtype != dtype:
-        count = base.untyped_storage().nbytes() // base.itemsize
-        count -= count % max(1, dtype.itemsize // base.itemsize)
-        base = base.as_strided((count,), (1,), 0).view(dtype)
-    return base.as_strided(shape, strides, offset)
+    if base.dtype == dtype:
+        return base.as_strided(shape, strides, offset)
+    if base.itemsize == dtype.itemsize:
+        return base.as_strided(shape, strides, offset).view(dtype)
+    count = base.untyped_storage().nbytes() // base.itemsize
+    count -= count % max(1, dtype.itemsize // base.itemsize)
+    return base.as_strided((count,), (1,), 0).view(dtype).as_strided(shape, strides, offset)
 
 
 def _is_indirect(slot: InputSlot) -> bool:

@@ -67,6 +67,7 @@ def test_results_that_are_views_of_another_dtype(dtype: torch.dtype, dynamic: bo
     for rows in (3, 4):
         x, y = torch.randn(5, 4, dtype=torch.float64), torch.zeros(rows)
         found = run(x, y)
+        assert found.dtype == dtype
         assert_same([found.view(torch.float64)], [sliced(x, y).view(torch.float64)])
         assert found.data_ptr() == x[1:].data_ptr()
 
