@@ -223,7 +223,7 @@ class _Compilation:
 
         named = regions.regions.items()
         self.levels["regions"] = "\n".join(f"region {key}\n{region_text(region)}" for key, region in named)
-        self.levels["schedules"] = "".join(f"{key}: {choices[key].schedule}\n" for key in regions.regions)
+        self.levels["schedules"] = "".join(f"{key}: {choices[key]}\n" for key in regions.regions)
         self.levels["plan"] = str(plan)
 
     # ---- warm

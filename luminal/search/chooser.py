@@ -43,6 +43,9 @@ class Choice:
     cost: int
     form: str = ""
 
+    def __str__(self) -> str:
+        return f"[{self.form}] {self.schedule}" if self.form else str(self.schedule)
+
 
 class Runnable(Protocol):
     """A compiled candidate."""
