@@ -24,7 +24,7 @@ from luminal.search.shapes import below, find_contraction
 COMBINATIONS, COARSE_COMBINATIONS = 12, 2
 """As many combinations of nests are schedules, for each block of rows: those that lose least by the model."""
 OPTIONS = {"rows": 2, "contraction": 3}
-"""Nests of each stage that are combined with each other, by their form; lanes in turn."""
+"""Nests of each stage that are combined with each other, by their kind; lanes in turn."""
 
 
 @dataclass(frozen=True)
@@ -110,10 +110,14 @@ class LoopGenerator(Generator):
             return None
         nexts = loop.operands[len(loop.loop.carries) :]
         first, *rest = nexts
+        # what reads a carry is computed in the nest that overwrites it, before it does
+        early = tuple(term for term in self.region.inner if _reads_carry(term, nexts))
         stages: list[tuple[Term, ...]] = []
         for term in self.region.inner:
-            # what reads a carry is computed in the nest that overwrites it, before it does
-            stages.append((term, first) if _reads_carry(term, nexts) else (term,))
+            if term not in early:
+                stages.append((term,))
+            elif term is early[0]:
+                stages.append((*early, first))
         done = {term for stage in stages for term in stage}
         stages += [(term,) for term in (first, *rest) if term not in done]
         return _Body(loop, outer, parts[0], tuple(stages))
