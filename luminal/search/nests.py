@@ -203,7 +203,8 @@ class NestGenerator:
             lane = min(columns, key=lambda index: (view.strides.get(index, 1 << 60), index))
             row = max(contraction.rows, key=lambda index: self.shapes.sizes[index])
             stops = view.stops | {contraction.reduction}
-            extra = self._row_seconds(view, stops, lane, 1)
+            others = tuple(root for root in view.roots if root is not contraction.reduction)
+            extra = self._row_seconds(replace(view, roots=others), stops, lane, 1)
             left = contraction.left
             outer = self.tiles[2:]
             if view.at is not None:  # rows are blocked around the stage already

@@ -53,11 +53,12 @@ def row_seconds(
     """Every term once for each value of its indices, in vectors along `lane`; what `stops` hold is read."""
     operations = 0.0
     for term in shapes.below(roots, stops):
-        reduces = term.op == "reduce" and (term not in stops or term in roots)
+        is_read = term in stops and term not in roots
+        reduces = term.op == "reduce" and not is_read
         indices = set(term.free) | (set(term.reduce.indices) if reduces else set[str]())
         volume = shapes.volume(indices)
         vector = machine.lanes if lane in indices else 1
-        cost = OPERATION_COST.get(term.op, 1.0)
+        cost = 1.0 if is_read else OPERATION_COST.get(term.op, 1.0)
         if term.op == "load" and lane in term.free and shapes.stride(term, lane) != 1:
             cost *= STRIDED_COST
         operations += volume * cost / vector

@@ -97,6 +97,8 @@ def find_contraction(
     """The largest sum of products of a stage: no other reduction in it, and each side has indices of its own."""
     found: Contraction | None = None
     for term in below(roots, stops):
+        if term in stops and term not in roots:
+            continue
         if term.op != "reduce" or term.reduce.monoid != "sum" or term.operands[0].op != "mul":
             continue
         left, right = term.operands[0].operands

@@ -1,0 +1,54 @@
+"""What the roofline counts: each value where it is computed, and only its reading where it is kept."""
+
+from __future__ import annotations
+
+import pytest
+
+from luminal.search.machine import Machine
+from luminal.search.roofline import packing_seconds, row_seconds
+from luminal.search.shapes import Shapes, find_contraction
+from tests.kernel.regions import Builder
+
+HOST = Machine(16, 32)
+
+
+def test_a_kept_value_is_read_where_it_is_used_and_costs_what_a_load_costs() -> None:
+    b = Builder()
+    x = b.read(0, {"i": 64, "j": 1})
+    weight = b.apply("exp2", x, variant="e")
+    of_weight, of_load = b.total(weight, "j"), b.total(x, "j")
+    shapes = Shapes(b.region({"i": 32, "j": 64}, [2048], [(of_weight, {"i": 1}), (of_load, {"i": 1})]), {})
+    kept = row_seconds(shapes, (of_weight,), frozenset({weight}), HOST, "j", 1.0)
+    loaded = row_seconds(shapes, (of_load,), frozenset(), HOST, "j", 1.0)
+    computed = row_seconds(shapes, (of_weight,), frozenset(), HOST, "j", 1.0)
+    assert kept == pytest.approx(loaded)
+    assert computed > 2 * kept
+
+
+def test_a_sum_of_products_that_is_kept_is_no_contraction_of_its_readers() -> None:
+    b = Builder()
+    score = b.total(b.apply("mul", b.read(0, {"i": 8, "k": 1}), b.read(1, {"j": 8, "k": 1})), "k")
+    shifted = b.apply("add", score, b.number(1.0))
+    b.region({"i": 4, "j": 4, "k": 8}, [32, 32], [(shifted, {"i": 4, "j": 1})])
+    free = ["i", "j"]
+    assert find_contraction((shifted,), free, frozenset(), frozenset()) is not None
+    assert find_contraction((shifted,), free, frozenset(), frozenset({score})) is None
+    assert find_contraction((score,), free, frozenset(), frozenset({score})) is not None
+
+
+def test_packing_a_computed_operand_costs_what_computing_it_costs() -> None:
+    b = Builder()
+    load = b.read(0, {"j": 8, "k": 1})
+    summed = b.total(b.apply("mul", b.read(1, {"j": 512, "r": 1}), b.read(2, {"k": 512, "r": 1})), "r")
+    shapes = Shapes(
+        b.region(
+            {"j": 64, "k": 8, "r": 512},
+            [512, 32768, 4096],
+            [(b.apply("add", load, summed), {"j": 8, "k": 1})],
+        ),
+        {},
+    )
+    cheap, dear = (
+        packing_seconds(shapes, term, frozenset(), HOST, "j", contiguous=True) for term in (load, summed)
+    )
+    assert dear > 20 * cheap
