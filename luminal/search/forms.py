@@ -27,7 +27,7 @@ from luminal.dialects.kernel.terms import (
 )
 from luminal.dim import Dim, as_dim, known_less, product
 from luminal.dtype import DType, to_bits
-from luminal.search.egraph import Budget, Classes, EGraph, Node
+from luminal.search.egraph import Budget, Classes, EGraph, EGraphLimitError, Node
 from luminal.search.extract import FOLDS, Picks, extract, reachable
 from luminal.search.rules import TERM_RULES
 
@@ -46,12 +46,16 @@ class Form:
 def forms(region: Region, licences: frozenset[str]) -> Iterator[Form]:
     """The forms of a region beside its own that fold over an index in one pass, one for each size of block.
 
-    A region that updates an argument has none: its loops would read what they have overwritten.
+    A region that updates an argument has none: its loops would read what they have overwritten.  Nor has one whose
+    e-graph does not come to an end within its budget: what was found by then could be another thing the next time.
     """
     if not may_fold(region) or any(output.alias >= 0 for output in region.outputs):
         return
-    classes = EGraph(region, TERM_RULES, licences).saturate(Budget())
-    picks = _fold_picks(classes)
+    try:
+        classes = EGraph(region, TERM_RULES, licences).saturate(Budget())
+    except EGraphLimitError:
+        return
+    picks = _fold_picks(classes) if classes.is_saturated else None
     if picks is None or not any(node.op == "weighted" for node in picks.values()):
         return
     for block in BLOCKS:

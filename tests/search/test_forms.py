@@ -14,6 +14,7 @@ from luminal.dialects.kernel.terms import Affine, Region, Term, predicate
 from luminal.dim import Dim, dim
 from luminal.dtype import i64
 from luminal.search.chooser import legal_candidates
+from luminal.search.egraph import Budget, EGraph, EGraphLimitError
 from luminal.search.forms import Forms, forms
 from luminal.search.machine import Machine
 from luminal.search.samples import Samples
@@ -246,6 +247,24 @@ def test_there_is_no_form_of_a_region_that_updates_an_argument() -> None:
     region = SPELLINGS["scaled"]
     (output,) = region.outputs
     assert not list(forms(replace(region, outputs=[replace(output, alias=0)]), LICENCES))
+
+
+def test_there_is_no_form_of_a_region_with_more_indices_than_bits() -> None:
+    b = Builder()
+    names = [f"k{n}" for n in range(70)]
+    x = b.read(0, {"j": 1})
+    for name in names:
+        x = b.apply("add", x, b.total(b.read(1, {name: 1}), name))
+    p = numerators(b, x)
+    region = b.region({"j": 5, **dict.fromkeys(names, 2)}, [5, 2], [(b.total(p, "j"), {})])
+    assert not list(forms(region, LICENCES))
+    with pytest.raises(EGraphLimitError, match="71 indices"):
+        EGraph(region, (), LICENCES)
+
+
+def test_there_is_no_form_where_saturation_was_cut_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("luminal.search.forms.Budget", lambda: Budget(rounds=1))
+    assert not list(forms(SPELLINGS["scaled"], LICENCES))
 
 
 def test_a_form_is_found_again_by_its_name() -> None:
