@@ -142,7 +142,8 @@ class _Machine:
         if load.dynamic:
             where = where + self.value(operands.pop(0))
         mask = self.value(operands[0]) if load.guarded else np.ones((), np.bool_)
-        mask = mask & self._inside(term.free)
+        if self.region.parents:
+            mask = mask & self._inside(term.free)
         where, mask = np.broadcast_arrays(where, mask)
         self._check(where, mask, memory)
         result = np.zeros(where.shape, memory.dtype)
