@@ -29,8 +29,9 @@ STAGE_COST = 0.05
 kernel takes longer to compile.  Stages of a fold do not: what they keep is a block, whatever the sizes."""
 MOVES = ("merge",)
 LONGEST_CHAIN = 4
-MOST_STAGES = 6
-"""Stages of one region beside its result: with each of them the kernel takes longer to search and to compile."""
+MOST_STAGES = 3
+"""Stages of one region beside its result: with each of them the model errs more, and the kernel takes longer to search
+and to compile."""
 
 
 @dataclass(frozen=True)
