@@ -48,14 +48,14 @@ class Generator(NestGenerator):
     """Enumerates schedules of one region for one machine and representative sizes."""
 
     def candidates(self) -> list[Candidate]:
-        """All schedules of the region's forms that any of the sizes suggests, the promising first; never empty.
+        """All schedules that any of the sizes suggests, the promising first, then plain ones; never empty.
 
         Those come first that lose least against the best for each of the sizes.
         """
         return [*ordered(self.suggested(), self.machine), *self.fallbacks()]
 
     def suggested(self) -> list[Candidate]:
-        """The schedules of the region's forms that any of the sizes suggests, in no order; there may be none."""
+        """The schedules that any of the sizes suggests, in no order; there may be none."""
         formed = self._formed()
         for number in range(1, len(self.priced)):
             for candidate in self._leading(number)._formed().values():
@@ -69,7 +69,7 @@ class Generator(NestGenerator):
         return type(self)(self.region, self.machine, first, self.coarse, others)
 
     def _formed(self) -> dict[Schedule, Candidate]:
-        """The schedules of the region's forms, each with its lowest estimate."""
+        """The schedules that the first of the sizes suggests, each with its lowest estimate."""
         best: dict[Schedule, Candidate] = {}
         for candidate in self._shaped():
             known = best.setdefault(candidate.schedule, candidate)
@@ -78,7 +78,7 @@ class Generator(NestGenerator):
         return best
 
     def _shaped(self) -> list[Candidate]:
-        """The schedules of the region's own form."""
+        """The schedules of the kind that the region is of."""
         return self._merged() if self.region.inner else self._single()
 
     def _seconds(self, estimate: Estimate) -> float:
