@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from luminal.search.generate import Generator
 from luminal.search.machine import Machine
 from luminal.search.roofline import packing_seconds, row_seconds
 from luminal.search.shapes import Shapes, find_contraction
@@ -52,3 +53,18 @@ def test_packing_a_computed_operand_costs_what_computing_it_costs() -> None:
         packing_seconds(shapes, term, frozenset(), HOST, "j", contiguous=True) for term in (load, summed)
     )
     assert dear > 20 * cheap
+
+
+def test_a_sum_of_products_costs_the_same_whether_it_is_the_result_or_is_scaled_first() -> None:
+    """The root of a stage may be its contraction itself: its products are not computed once more beside it."""
+    costs: list[float] = []
+    for scaled in (False, True):
+        b = Builder()
+        product = b.apply("mul", b.read(0, {"i": 256, "k": 1}), b.read(1, {"k": 256, "j": 1}))
+        value = b.total(product, "k")
+        value = b.apply("mul", value, b.number(0.5)) if scaled else value
+        region = b.region({"i": 256, "j": 256, "k": 256}, [65536, 65536], [(value, {"i": 256, "j": 1})])
+        best = Generator(region, HOST, Shapes(region, {})).candidates()[0]
+        costs.append(best.estimate.core_seconds)
+    plain, scaled_cost = costs
+    assert plain <= scaled_cost < 1.05 * plain
