@@ -186,7 +186,7 @@ class TimedChooser:
 def plain_candidate(region: Region, machine: Machine, hint: Mapping[str, int]) -> Candidate:
     """The first legal schedule of plain loops."""
     for candidate in Generator(region, machine, Shapes(region, hint)).fallbacks():
-        if _is_legal(region, candidate):
+        if is_legal(region, candidate):
             return candidate
     raise ScheduleError(f"the region has no legal schedule:\n{region_text(region)}")
 
@@ -196,23 +196,31 @@ def legal_candidates(
 ) -> Iterator[tuple[Candidate, Region]]:
     """The candidates that the placement pass accepts, each once, in the roofline's order, with what they are for: the
     region itself or one of its forms."""
-    first, *others = (Shapes(region, sizes) for sizes in samples.all)
-    own = Generator(region, machine, first, coarse, others)
-    named = {"": region, **{form.name: form.region for form in forms}}
-    found = own.suggested()
-    for form in forms:
-        first, *others = (Shapes(form.region, sizes) for sizes in samples.all)
-        generator = LoopGenerator(form.region, machine, first, coarse, others)
-        found += [replace(candidate, form=form.name) for candidate in generator.suggested()]
+    every = (Form("", region), *forms)
+    generators = [generator_of(form, machine, samples, coarse) for form in every]
+    named = {form.name: form.region for form in every}
+    found = [
+        replace(candidate, form=form.name)
+        for form, generator in zip(every, generators, strict=True)
+        for candidate in generator.suggested()
+    ]
     seen: set[tuple[str, str]] = set()
-    for candidate in (*ordered(found, machine), *own.fallbacks()):
+    for candidate in (*ordered(found, machine), *generators[0].fallbacks()):
         name = (candidate.form, str(candidate.schedule))
-        if name not in seen and _is_legal(named[candidate.form], candidate):
+        if name not in seen and is_legal(named[candidate.form], candidate):
             seen.add(name)
             yield candidate, named[candidate.form]
 
 
-def _is_legal(region: Region, candidate: Candidate) -> bool:
+def generator_of(form: Form, machine: Machine, samples: Samples, coarse: bool = False) -> Generator:
+    """What enumerates the schedules of a form, be it a region's own, named "", or a loop."""
+    first, *others = (Shapes(form.region, sizes) for sizes in samples.all)
+    kind = LoopGenerator if form.name else Generator
+    return kind(form.region, machine, first, coarse, others)
+
+
+def is_legal(region: Region, candidate: Candidate) -> bool:
+    """Whether the placement pass accepts a candidate."""
     try:
         place(region, candidate.schedule, "probe")
     except ScheduleError:

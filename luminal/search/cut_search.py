@@ -7,12 +7,12 @@ the layers of a model cost one.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from luminal.dim import product
 from luminal.passes.cut_choices import initial_cuts, instances, neighbours
-from luminal.passes.cuts import Cuts, Partition
+from luminal.passes.cuts import Cuts, Group, Partition
 from luminal.passes.region_former import Formed
 from luminal.passes.region_terms import RegionTooLargeError
 from luminal.search.chooser import legal_candidates
@@ -72,7 +72,7 @@ class CutSearch:
     def _weigh(self, cuts: Cuts) -> None:
         """Set the weights by which these cuts cost as much at each of the sizes."""
         totals = [0.0] * len(self._weights)
-        for formed in self._formed_regions(cuts):
+        for formed in self._formed_regions(cuts, self.partition.groups(cuts)):
             for number, seconds in enumerate(self._seconds(formed)):
                 totals[number] += seconds
         if all(totals):
@@ -166,10 +166,11 @@ class CutSearch:
     def price(self, cuts: Cuts) -> Priced:
         """Seconds of all regions by the model, those at other sizes scaled to the expected ones; infinite where one of
         them cannot be."""
-        if any(len(group.inner) > MOST_STAGES for group in self.partition.groups(cuts)):
+        groups = self.partition.groups(cuts)
+        if any(len(group.inner) > MOST_STAGES for group in groups):
             return Priced(cuts, Counter(), float("inf"))
         try:
-            made = self._formed_regions(cuts)
+            made = self._formed_regions(cuts, groups)
         except RegionTooLargeError:
             return Priced(cuts, Counter(), float("inf"))
         regions = Counter(formed.key for formed in made)
@@ -179,9 +180,8 @@ class CutSearch:
                 self._prices[formed.key] = sum(w * s for w, s in zip(self._weights, seconds, strict=True))
         return Priced(cuts, regions, sum(count * self._prices[key] for key, count in regions.items()))
 
-    def _formed_regions(self, cuts: Cuts) -> list[Formed]:
+    def _formed_regions(self, cuts: Cuts, groups: Sequence[Group]) -> list[Formed]:
         """The regions of some cuts; those that a merge elsewhere leaves as they are, are not formed again."""
-        groups = self.partition.groups(cuts)
         memory = self.partition.memory(groups)
         values = self.partition.graph.values
         found: list[Formed] = []

@@ -88,7 +88,7 @@ class Node:
 class Classes:
     """A saturated e-graph, read once: the e-nodes of each e-class, those of leaves first, and the classes of the roots.
 
-    `free` has the bits of the indices that each class depends on; `rounds`, `rows` and `is_saturated` say how it ended.
+    `free` has the bits of the indices that each class depends on; `rounds` and `is_saturated` say how it ended.
     """
 
     nodes: dict[int, list[Node]]
@@ -97,7 +97,6 @@ class Classes:
     indices: tuple[str, ...]
     leaves: tuple[Term, ...]
     rounds: int = 0
-    rows: int = 0
     is_saturated: bool = False
 
     def names(self, bits: int) -> tuple[str, ...]:
@@ -196,13 +195,13 @@ class EGraph:
             done = not any(cast(bindings.RunScheduleOutput, each).report.updated for each in reports)
             if self._rows() > budget.rows or time.perf_counter() - started > budget.seconds:
                 break
-        return self._read(rounds, self._rows(), done)
+        return self._read(rounds, done)
 
     def _rows(self) -> int:
         (sizes,) = self._run("(print-size)")
         return sum(count for _, count in cast(bindings.PrintAllFunctionsSize, sizes).sizes)
 
-    def _read(self, rounds: int, rows: int, done: bool) -> Classes:
+    def _read(self, rounds: int, done: bool) -> Classes:
         frozen = self.graph.freeze()
         numbers: dict[object, int] = {}
         nodes: dict[int, list[Node]] = {}
@@ -222,7 +221,6 @@ class EGraph:
             self.indices,
             tuple(self.leaves),
             rounds,
-            rows,
             done,
         )
 

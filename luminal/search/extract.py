@@ -1,35 +1,24 @@
-"""Choosing one e-node of each e-class: the program that a family of forms makes of a region."""
+"""Choosing one e-node of each e-class: the program with the fewest passes over its indices."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from luminal.search.egraph import Classes, Node
+if TYPE_CHECKING:
+    from luminal.search.egraph import Classes, Node
 
-Picks = Mapping[int, Node]
+Picks = Mapping[int, "Node"]
 PASS = 8.0
-"""What a step of a reduction costs against one of elementwise code: each is a loop over data of its own."""
-
-
+"""What a step of a reduction costs against one of elementwise code, or of a fold: it is a loop over data of its own,
+while folds share one."""
 TYPICAL = 64.0
 """Values of an index."""
 
 
-@dataclass(frozen=True, slots=True)
-class Family:
-    """A directed extraction: how much dearer a fold's step is than that of a reduction which does the same."""
-
-    name: str
-    fold: float
-
-
-FOLDS = Family("folds", 1 / PASS)
-
-
-def extract(classes: Classes, family: Family, refused: Collection[int] = ()) -> Picks | None:
-    """The cheapest e-node of each class that a program needs; None where the family has no program.
+def extract(classes: Classes, refused: Collection[int] = ()) -> Picks | None:
+    """The cheapest e-node of each class that a program needs; None where there is no program.
 
     No fold is picked for the classes of `refused`.
 
@@ -47,7 +36,7 @@ def extract(classes: Classes, family: Family, refused: Collection[int] = ()) -> 
                     continue
                 if node.op == "weighted" and number in refused:
                     continue
-                cost = _own_cost(classes, node, number, family)
+                cost = _own_cost(classes, node, number)
                 cost += sum(best[operand] for operand in node.operands)
                 if cost < best.get(number, math.inf):
                     best[number], picks[number], changed = cost, node, True
@@ -56,13 +45,12 @@ def extract(classes: Classes, family: Family, refused: Collection[int] = ()) -> 
     return reachable(picks, classes.roots)
 
 
-def _own_cost(classes: Classes, node: Node, number: int, family: Family) -> float:
+def _own_cost(classes: Classes, node: Node, number: int) -> float:
     if node.op in ("leaf", "constant", "empty"):
         return 0.0
-    if node.op not in ("reduce", "weighted"):
-        return TYPICAL ** classes.free[number].bit_count()
-    around = classes.free[number] | node.bits
-    return PASS * TYPICAL ** around.bit_count() * (family.fold if node.op == "weighted" else 1.0)
+    bound = node.bits if node.op in ("reduce", "weighted") else 0
+    steps = TYPICAL ** (classes.free[number] | bound).bit_count()
+    return PASS * steps if node.op == "reduce" else steps
 
 
 def reachable(picks: Picks, roots: tuple[int, ...]) -> Picks:

@@ -1,4 +1,4 @@
-"""Equal forms of a region: what the e-graph finds for each family, spelled as terms again.
+"""Equal forms of a region: what the e-graph finds of it, spelled as terms again.
 
 A weighted sum (rules/folds.py) becomes a carried loop over blocks of its index.  All of one score share the loop:
 
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from luminal.dialects.kernel.terms import (
     Affine,
@@ -27,9 +27,10 @@ from luminal.dialects.kernel.terms import (
 )
 from luminal.dim import Dim, as_dim, known_less, product
 from luminal.dtype import DType, to_bits
-from luminal.search.egraph import Budget, Classes, EGraph, EGraphLimitError, Node
-from luminal.search.extract import FOLDS, Picks, extract, reachable
-from luminal.search.rules import TERM_RULES
+from luminal.search.extract import Picks, extract, reachable
+
+if TYPE_CHECKING:
+    from luminal.search.egraph import Classes, Node
 
 BLOCKS = (64, 128)
 """Sizes of the blocks of an index that a loop carries a fold over."""
@@ -51,6 +52,10 @@ def forms(region: Region, licences: frozenset[str]) -> Iterator[Form]:
     """
     if not may_fold(region) or any(output.alias >= 0 for output in region.outputs):
         return
+    # most programs have nothing to fold, and egglog takes a while to import
+    from luminal.search.egraph import Budget, EGraph, EGraphLimitError
+    from luminal.search.rules import TERM_RULES
+
     try:
         classes = EGraph(region, TERM_RULES, licences).saturate(Budget())
     except EGraphLimitError:
@@ -62,7 +67,7 @@ def forms(region: Region, licences: frozenset[str]) -> Iterator[Form]:
         yield Form(f"folds of {block}", _Speller(region, classes, picks, block).region())
 
 
-Group = tuple[int, str | None, int]
+GroupKey = tuple[int, str | None, int]
 """Folds that share a loop: bits of their index, their exponential and the class of their score."""
 
 
@@ -70,7 +75,7 @@ def _fold_picks(classes: Classes) -> Picks | None:
     """A program whose folds can be loops; those that cannot are the reductions that they were."""
     refused: set[int] = set()
     while True:
-        picks = extract(classes, FOLDS, refused)
+        picks = extract(classes, refused)
         found = set() if picks is None else _not_loops(classes, picks)
         if not found:
             return picks
@@ -80,9 +85,9 @@ def _fold_picks(classes: Classes) -> Picks | None:
 def _not_loops(classes: Classes, picks: Picks) -> set[int]:
     """Folds over several indices; those whose loop would need what it, or a loop that needs it, computes; and those
     that another loop would have to compute anew in each of its blocks."""
-    groups = {number: _group(node) for number, node in picks.items() if node.op == "weighted"}
+    groups = {number: _group_key(node) for number, node in picks.items() if node.op == "weighted"}
     needed = {number: _needed_groups(picks, number, set(groups.values())) for number in groups}
-    below: dict[Group, set[Group]] = {group: set() for group in groups.values()}
+    below: dict[GroupKey, set[GroupKey]] = {group: set() for group in groups.values()}
     for number, group in groups.items():
         below[group] |= needed[number]
     for _ in below:  # as often as a chain of groups may be long
@@ -97,17 +102,17 @@ def _not_loops(classes: Classes, picks: Picks) -> set[int]:
     return found
 
 
-def _group(node: Node) -> Group:
+def _group_key(node: Node) -> GroupKey:
     return node.bits, node.variant, node.operands[0]
 
 
-def _needed_groups(picks: Picks, number: int, groups: set[Group]) -> set[Group]:
+def _needed_groups(picks: Picks, number: int, groups: set[GroupKey]) -> set[GroupKey]:
     """The groups of which the score and the factor of a fold need a result, or the maximum."""
-    found: set[Group] = set()
+    found: set[GroupKey] = set()
     for inner in reachable(picks, picks[number].operands):
         node = picks[inner]
         if node.op == "weighted":
-            found.add(_group(node))
+            found.add(_group_key(node))
         elif node.op == "reduce" and node.variant == "max":
             found |= {group for group in groups if (group[0], group[2]) == (node.bits, node.operands[0])}
     return found
@@ -173,15 +178,15 @@ class _Speller:
     """Spells picked e-nodes as terms of a new region."""
 
     def __init__(self, source: Region, classes: Classes, picks: Picks, block: int) -> None:
-        self.source, self.classes, self.picks, self.block = source, classes, picks, block
+        self.source, self.classes, self.picks = source, classes, picks
         self.table = TermTable()
-        self.groups: dict[Group, _Group] = {}
+        self.groups: dict[GroupKey, _Group] = {}
         for number, node in picks.items():
             if node.op != "weighted":
                 continue
             (index,) = classes.names(node.bits)
             made = _Group(index, block, node.variant or "", node.operands[0])
-            group = self.groups.setdefault(_group(node), made)
+            group = self.groups.setdefault(_group_key(node), made)
             group.numbers.append(number)
         self.memo: dict[tuple[int, str | None], Term] = {}
         self.copies: dict[tuple[Term, str | None], Term] = {}
@@ -243,7 +248,7 @@ class _Speller:
         return self.table.reduce(monoid, self.classes.names(node.bits), (self._term(score, within),))
 
     def _fold(self, number: int, node: Node) -> Term:
-        group = self.groups[_group(node)]
+        group = self.groups[_group_key(node)]
         self._loop(group)
         return group.results[number]
 
@@ -275,9 +280,8 @@ class _Speller:
             )
         inits = [low, *(zero for _ in sums)]
         group.maximum, *results = table.loop(group.outer, [maximum, *sums], inits, following)
-        nothing = self._equal(group.maximum, low)
+        nothing, lost = self._equal(group.maximum, low), self._of_nothing(group, dtype)
         for number, result in zip(group.numbers, results, strict=True):
-            lost = self._of_nothing(group, dtype)
             group.results[number] = table.apply("select", (nothing, lost, result), None, dtype)
 
     def _of_nothing(self, group: _Group, dtype: DType) -> Term:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import collections.abc
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TypeVar, cast
@@ -188,19 +188,29 @@ class Generator(NestGenerator):
         bound_by_reductions = set(reduced_indices(output.terms, frozenset()))
         common = [i for i in free if all(i in term.free for term in inner) and i not in bound_by_reductions]
         stops = frozenset(inner)
-        batch = list(common)
-        for term in (*inner, output.term):
-            contraction = find_contraction((term,), sorted(term.free), frozenset(), stops - {term})
-            if contraction is not None:
-                batch = [i for i in batch if i in contraction.left.free and i in contraction.right.free]
-        row = max((i for i in common if i not in batch), key=lambda i: self.shapes.sizes[i], default=None)
+        batch, row = self._batch_and_row(common, (*inner, output.term), stops)
         found: list[Candidate] = []
-        smallest = min(self.blocks)
-        for block in self.blocks if row is not None else (0,):
-            if row is not None and block > max(smallest, 2 * self.shapes.sizes[row]):
-                continue
+        for block in (0,) if row is None else self._row_blocks(row):
             found += self._merged_at(output.term, free, strides, batch, row, block, stops)
         return found
+
+    def _batch_and_row(
+        self, common: Sequence[str], terms: Iterable[Term], kept: frozenset[Term]
+    ) -> tuple[list[str], str | None]:
+        """Of the indices that all stages have: those that both sides of every contraction among the terms have, and the
+        largest of the others, if there is one, along which the stages are computed in blocks."""
+        batch = list(common)
+        for term in terms:
+            found = find_contraction((term,), sorted(term.free), frozenset(), kept - {term})
+            if found is not None:
+                batch = [i for i in batch if i in found.left.free and i in found.right.free]
+        rows = (i for i in common if i not in batch)
+        return batch, max(rows, key=lambda i: self.shapes.sizes[i], default=None)
+
+    def _row_blocks(self, row: str) -> list[int]:
+        """Sizes of blocks of rows that are not much larger than all rows, the smallest in any case."""
+        most = max(min(self.blocks), 2 * self.shapes.sizes[row])
+        return [block for block in self.blocks if block <= most]
 
     def _merged_at(
         self,
@@ -232,19 +242,23 @@ class Generator(NestGenerator):
             outer = [i for i in free if i not in bound]
             final = StageView((root,), outer, strides, bound, at, stops - {root}, "")
             finals = self._block_row(self._nests(final), row, block)[:4]
+        readers = {term: reads_of((term,), stops) for term in (*self.region.inner, root)}
         found: list[Candidate] = []
         most = 3 if len(stages) < 3 else 2 if len(stages) < 5 else 1
         for nest, choice in itertools.product(
             finals, list(itertools.product(*(options[:most] for options in stages)))
         ):
-            crossing = self._crossing(root, nest, choice)
+            lanes = {
+                term: lane_of(option) for term, (option, _) in zip(self.region.inner, choice, strict=True)
+            }
+            reading = [(readers[term], lane) for term, lane in (*lanes.items(), (root, lane_of(nest)))]
             parts = add_seconds([nest.seconds, *(option.seconds for option, _ in choice)])
             once = add_seconds([self.no_seconds, *(option.panels for option, _ in choice)])
             seconds = tuple(
-                part * blocks_of(shapes, batch, row, block)
-                + panels * shapes.volume(set(batch))
-                + STRIDED_SECONDS * sum(shapes.volume(term.free) for term in crossing)
-                for shapes, part, panels in zip(self.priced, parts, once, strict=True)
+                part * blocks_of(shapes, batch, row, block) + panels * shapes.volume(set(batch)) + strided
+                for shapes, part, panels, strided in zip(
+                    self.priced, parts, once, self._crossing(lanes, reading), strict=True
+                )
             )
             factors = self._parallel(
                 (*shared, *nest.factors),
@@ -255,15 +269,15 @@ class Generator(NestGenerator):
             found.append(Candidate(schedule, self._estimates(seconds, factors), "merged"))
         return found
 
-    def _crossing(self, root: Term, final: Nest, choice: Sequence[tuple[Nest, Stage]]) -> list[Term]:
-        """Kept values that are read along another index than they were written along, once for each reader."""
-        lanes = {term: lane_of(nest) for term, (nest, _) in zip(self.region.inner, choice, strict=True)}
-        return [
-            term
-            for consumer, lane in [*lanes.items(), (root, lane_of(final))]
-            for term in below((consumer,), frozenset(self.region.inner))
-            if term in lanes and term is not consumer and lane in term.free and lanes[term] != lane
+    def _crossing(
+        self, lanes: Mapping[Term, str | None], readers: Iterable[tuple[Sequence[Term], str | None]]
+    ) -> Seconds:
+        """Reading kept values along another index than they were written along; `lanes` are those along which each is
+        written, `readers` what each stage reads and along which."""
+        crossing = [
+            read for reads, lane in readers for read in reads if lane in read.free and lanes[read] != lane
         ]
+        return self._each(lambda shapes: STRIDED_SECONDS * sum(shapes.volume(term.free) for term in crossing))
 
     def _stage_options(
         self,
@@ -277,15 +291,11 @@ class Generator(NestGenerator):
     ) -> list[tuple[Nest, Stage]]:
         nests = self._block_row(self._nests(view), row, block)
         options: list[tuple[Nest, Stage]] = []
-        for nest in _each_lane_first(nests)[:6]:
-            lane = lane_of(nest)
-            digits = [(i, block if i == row else None) for i in own if i != lane]
-            if lane in own:
-                digits.append((lane, block if lane == row else None))
-            target = Target(term=self.numbers[term], buffer=Buffer(tuple(digits), at))
+        for nest in each_lane_first(nests)[:6]:
+            digits = digits_of(own, lane_of(nest), row, block)
+            target = Target(term=self.numbers[term], buffer=Buffer(digits, at))
             lifted = tuple(self._lift(stage, row, last_batch, at) for stage in nest.kept)
-            panels = nest.panels if lifted != nest.kept else self.no_seconds
-            inside = add_seconds([nest.seconds, tuple(-each for each in panels)])
+            inside, panels = self._split(nest, lifted)
             options.append(
                 (
                     replace(nest, kept=lifted, seconds=inside, panels=panels),
@@ -301,12 +311,12 @@ class Generator(NestGenerator):
         terms = self.region.terms()
         if any(row in terms[target.term].free for target in stage.targets):
             return stage
-        targets = tuple(
-            Target(term=t.term, buffer=Buffer(t.buffer.digits, last_batch, t.buffer.home))
-            for t in stage.targets
-            if t.buffer
-        )
-        return Stage(targets, stage.factors, last_batch)
+        return moved(stage, last_batch)
+
+    def _split(self, nest: Nest, lifted: tuple[Stage, ...]) -> tuple[Seconds, Seconds]:
+        """The seconds of a nest and those of its panels, where they were lifted out of it."""
+        panels = nest.panels if lifted != nest.kept else self.no_seconds
+        return add_seconds([nest.seconds, tuple(-each for each in panels)]), panels
 
     def _block_row(self, nests: list[Nest], row: str | None, block: int) -> list[Nest]:
         """Nests whose open factor of the row index is set to what fills one block; others are left out."""
@@ -346,8 +356,7 @@ def ordered(candidates: Sequence[Candidate], machine: Machine) -> list[Candidate
     differ in what the model knows least.
     """
     columns = [tuple(estimate.seconds(machine) for estimate in c.estimates) for c in candidates]
-    losses = _losses(columns)
-    found = [(losses[number], candidates[number]) for number in best(columns, len(columns))]
+    found = sorted(zip(_losses(columns), candidates, strict=True), key=lambda pair: pair[0])
     families: dict[tuple[str, ...], list[Candidate]] = {}
     for loss, candidate in found:
         if loss <= NEAR * found[0][0]:
@@ -384,6 +393,27 @@ def _trips(shapes: Shapes, factors: tuple[Factor, ...], position: int) -> int:
     return -(-shapes.sizes[factor.index] // inner)
 
 
+def reads_of(roots: tuple[Term, ...], stops: frozenset[Term]) -> tuple[Term, ...]:
+    """What a stage reads of what others keep."""
+    return tuple(term for term in below(roots, stops) if term in stops and term not in roots)
+
+
+def digits_of(
+    own: Sequence[str], lane: str | None, row: str | None, block: int
+) -> tuple[tuple[str, int | None], ...]:
+    """Digits of a buffer over some indices, that of the lane innermost; a block of rows at a time."""
+    lane_last = sorted(own, key=lambda index: index == lane)
+    return tuple((index, block if index == row else None) for index in lane_last)
+
+
+def moved(stage: Stage, at: str | None) -> Stage:
+    """A stage that fills its buffers in another scope, where they then live."""
+    targets = tuple(
+        replace(target, buffer=replace(target.buffer, at=at)) for target in stage.targets if target.buffer
+    )
+    return Stage(targets, stage.factors, at)
+
+
 def blocks_of(shapes: Shapes, batch: Sequence[str], row: str | None, block: int) -> int:
     """How often the stages of a merged region run: for each element of a batch and each block of rows."""
     rows = 1 if row is None else -(-shapes.sizes[row] // block)
@@ -406,7 +436,7 @@ def lane_of(nest: Nest) -> str | None:
     return next((factor.index for factor in nest.factors if factor.role == "lane"), None)
 
 
-def _each_lane_first(nests: list[Nest]) -> list[Nest]:
+def each_lane_first(nests: list[Nest]) -> list[Nest]:
     """The first nest of each lane, then the others: which lane suits a stage depends on the stages around it."""
     first: dict[str | None, Nest] = {}
     for nest in nests:

@@ -12,14 +12,23 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from luminal.dialects.kernel.schedule import Buffer, CarriedLoop, Factor, Schedule, Stage, Target
 from luminal.dialects.kernel.terms import Term
-from luminal.search.generate import Candidate, Generator, best, blocks_of, lane_of
+from luminal.search.generate import (
+    Candidate,
+    Generator,
+    best,
+    blocks_of,
+    digits_of,
+    each_lane_first,
+    lane_of,
+    moved,
+    reads_of,
+)
 from luminal.search.nests import Nest, Seconds, StageView, add_seconds
-from luminal.search.roofline import STRIDED_SECONDS
-from luminal.search.shapes import below, find_contraction
+from luminal.search.shapes import below
 
 COMBINATIONS, COARSE_COMBINATIONS = 12, 2
 """As many combinations of nests are schedules, for each block of rows: those that lose least by the model."""
@@ -83,19 +92,12 @@ class LoopGenerator(Generator):
             return []
         carries = body.loop.loop.carries
         common = [i for i in self._outermost_first(0) if all(i in free for free in carries)]
-        batch = list(common)
-        for term in body.targets:
-            found = find_contraction((term,), sorted(term.free), frozenset(), body.targets - {term})
-            if found is not None:
-                batch = [i for i in batch if i in found.left.free and i in found.right.free]
-        row = max((i for i in common if i not in batch), key=lambda i: self.shapes.sizes[i], default=None)
+        batch, row = self._batch_and_row(common, body.targets, body.targets)
         if row is None:
             return []
-        smallest = min(self.blocks)
-        found = []
-        for block in self.blocks:
-            if block <= max(smallest, 2 * self.shapes.sizes[row]):
-                found += self._blocked(body, batch, row, block)
+        found: list[Candidate] = []
+        for block in self._row_blocks(row):
+            found += self._blocked(body, batch, row, block)
         return found
 
     def _body(self) -> _Body | None:
@@ -134,7 +136,7 @@ class LoopGenerator(Generator):
             view = StageView(
                 (output.term,), outer, self.shapes.output_strides(0), bound, "block", projects, ""
             )
-            reads = _reads(view.roots, body.targets)
+            reads = reads_of(view.roots, body.targets)
             finals = [
                 _Option(nest, None, nest.kept, self.no_seconds, nest.seconds, (), reads, lane_of(nest))
                 for nest in self._block_row(self._nests(view), row, block)[:2]
@@ -167,16 +169,10 @@ class LoopGenerator(Generator):
         inside = add_seconds([option.inside for option in choice])
         around = add_seconds([option.once for option in (final, *choice)])
         lanes = {term: option.lane for option in choice for term in option.terms}
-        crossing = [
-            read
-            for option in (final, *choice)
-            for read in option.reads
-            if option.lane in read.free and lanes[read] != option.lane
-        ]
+        crossing = self._crossing(lanes, ((option.reads, option.lane) for option in (final, *choice)))
         return tuple(
-            (within * shapes.sizes[body.outer] + once) * blocks_of(shapes, batch, row, block)
-            + STRIDED_SECONDS * sum(shapes.volume(term.free) for term in crossing)
-            for shapes, within, once in zip(self.priced, inside, around, strict=True)
+            (within * shapes.sizes[body.outer] + once) * blocks_of(shapes, batch, row, block) + strided
+            for shapes, within, once, strided in zip(self.priced, inside, around, crossing, strict=True)
         )
 
     def _options(
@@ -194,29 +190,24 @@ class LoopGenerator(Generator):
         own = sorted(frozenset().union(*(term.free for term in terms)) - around)
         view = StageView(terms, own, {}, around, "loop", body.targets - set(terms), f"s{position}_")
         options: list[_Option] = []
-        reads = _reads(terms, view.stops)
-        for nest in self._block_row(self._nests(view), row, block):
-            if len(terms) > 1 and nest.kept:
-                continue
+        reads = reads_of(terms, view.stops)
+        nests = self._block_row(self._nests(view), row, block)
+        for nest in each_lane_first([nest for nest in nests if len(terms) == 1 or not nest.kept]):
             kept = tuple(self._lifted(body, stage, row, last_batch) for stage in nest.kept)
             targets = tuple(
                 Target(
                     term=self.numbers[term],
                     buffer=Buffer(
-                        _digits(sorted(term.free - around), lane_of(nest), row, block),
+                        digits_of(sorted(term.free - around), lane_of(nest), row, block),
                         "block" if term in body.nexts else "loop",
                     ),
                 )
                 for term in terms
             )
-            once = nest.panels if kept != nest.kept else self.no_seconds
-            inside = add_seconds([nest.seconds, tuple(-each for each in once)])
+            inside, once = self._split(nest, kept)
             stage = Stage(targets, nest.factors, "loop")
             options.append(_Option(nest, stage, kept, inside, once, terms, reads, lane_of(nest)))
-        first: dict[str | None, _Option] = {}
-        for option in options:
-            first.setdefault(option.lane, option)
-        return [*first.values(), *(option for option in options if first[option.lane] is not option)]
+        return options
 
     def _lifted(self, body: _Body, stage: Stage, row: str, last_batch: str | None) -> Stage:
         """A panel is filled where it first may be: once for a batch, for a block of rows, or in every iteration."""
@@ -226,11 +217,7 @@ class LoopGenerator(Generator):
         free = frozenset().union(*(terms[target.term].free for target in stage.targets))
         if free & {body.outer, body.inner}:
             return stage
-        at = "block" if row in free else last_batch
-        targets = tuple(
-            replace(target, buffer=replace(target.buffer, at=at)) for target in stage.targets if target.buffer
-        )
-        return Stage(targets, stage.factors, at)
+        return moved(stage, "block" if row in free else last_batch)
 
     def _schedule(
         self, body: _Body, shared: Sequence[Factor], final: Nest, choice: Sequence[_Option]
@@ -267,17 +254,6 @@ class LoopGenerator(Generator):
         )
 
 
-def _reads(roots: tuple[Term, ...], stops: frozenset[Term]) -> tuple[Term, ...]:
-    """What a stage reads of what others keep."""
-    return tuple(term for term in below(roots, stops) if term in stops and term not in roots)
-
-
 def _reads_carry(term: Term, nexts: Sequence[Term]) -> bool:
     """Whether a term reads a carry other than through next values: it must be known before that is overwritten."""
     return any(found.op == "carry" for found in below((term,), frozenset(nexts)))
-
-
-def _digits(own: Sequence[str], lane: str | None, row: str, block: int) -> tuple[tuple[str, int | None], ...]:
-    """Digits of a buffer over some indices, that of the lane innermost; a block of rows at a time."""
-    ordered = [*(index for index in own if index != lane), *(index for index in own if index == lane)]
-    return tuple((index, block if index == row else None) for index in ordered)

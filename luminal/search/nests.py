@@ -7,7 +7,6 @@ enumerated, each with the roofline's estimate for each of the representative siz
 from __future__ import annotations
 
 import itertools
-import operator
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -205,10 +204,9 @@ class NestGenerator:
             stops = view.stops | {contraction.reduction}
             others = tuple(root for root in view.roots if root is not contraction.reduction)
             extra = self._row_seconds(replace(view, roots=others), stops, lane, 1)
-            left = contraction.left
             outer = self.tiles[2:]
             if view.at is not None:  # rows are blocked around the stage already
-                outer = ((1,), (left.op != "load" and left not in view.stops,), self.tiles[4])
+                outer = ((1,), (not _is_plain(contraction.left, view),), self.tiles[4])
             for vectors, tile in itertools.product(*self.tiles[:2]):
                 if tile * vectors + vectors + 1 > self.machine.registers:
                     continue
@@ -225,8 +223,7 @@ class NestGenerator:
                         view, contraction, lane, row, vectors, tile, block, pack_rows, swap
                     )
                     if nest is not None:
-                        seconds = tuple(map(operator.add, nest.seconds, extra))
-                        yield replace(nest, seconds=seconds)
+                        yield replace(nest, seconds=add_seconds([nest.seconds, extra]))
 
     def _contraction(
         self,
@@ -260,14 +257,11 @@ class NestGenerator:
         factors = (*batch, *outer, *inner, *sums, *registers)
         last_batch = prefix + contraction.batch[-1] if batch else view.at
         kept: list[Stage] = []
-        right, panels, rows_packed = contraction.right, self.no_seconds, self.no_seconds
-        if right not in view.stops:
-            panel = self._panel(view, contraction, lane, vectors, last_batch, kept)
-            if panel is None:
-                return None
-            panels = panel
-        left = contraction.left
-        plain = left.op == "load" or left in view.stops
+        left, panels, rows_packed = contraction.left, self.no_seconds, self.no_seconds
+        if contraction.right not in view.stops:
+            panels = self._panel(view, contraction, lane, vectors, last_batch, kept)
+        if panels is None:
+            return None
         if pack_rows and not swap and left not in view.stops:
             at = row_block
             span = tuple((i, None) for i in contraction.sums)
@@ -286,7 +280,7 @@ class NestGenerator:
                 Stage((Target(term=self.numbers[left], buffer=Buffer(tuple(order), at)),), tuple(fill), at)
             )
             rows_packed = self._packing(view, left, contiguous[0] if contiguous else row, bool(contiguous))
-        elif not plain:
+        elif not _is_plain(left, view):
             return None
         seconds = self._each(
             lambda shapes: contraction_seconds(
@@ -356,6 +350,11 @@ class NestGenerator:
 
 def add_seconds(columns: Sequence[Seconds]) -> Seconds:
     return tuple(sum(column) for column in zip(*columns, strict=True))
+
+
+def _is_plain(operand: Term, view: StageView) -> bool:
+    """Whether an operand of a contraction is only read, and need not be computed for it."""
+    return operand.op == "load" or operand in view.stops
 
 
 def _own_sums(term: Term, stops: frozenset[Term]) -> list[str]:

@@ -23,16 +23,13 @@ from luminal.graph import Graph
 from luminal.passes.form_regions import form_regions
 from luminal.passes.interpret_regions import interpret_regions
 from luminal.passes.lower_hlo import lower_hlo
-from luminal.passes.place import place
 from luminal.passes.simplify import simplify
 from luminal.plan.measure import host_machine
 from luminal.runtimes.reference import LEVELS, graph_of
-from luminal.search.chooser import Choice
+from luminal.search.chooser import Choice, generator_of, is_legal
 from luminal.search.forms import Form, forms
-from luminal.search.generate import Candidate, Generator
-from luminal.search.loops import LoopGenerator
+from luminal.search.generate import Candidate
 from luminal.search.samples import Samples
-from luminal.search.shapes import Shapes
 from tests.property.namespaces import graph_names
 from tests.property.program import Program
 from tests.torch_bits import as_numpy, as_torch
@@ -49,8 +46,7 @@ class AnySchedule:
         self.chosen: dict[str, str] = {}
 
     def _candidates(self, form: Form, samples: Samples) -> list[Candidate]:
-        kind = LoopGenerator if form.name else Generator
-        generator = kind(form.region, host_machine(2), Shapes(form.region, samples.expected))
+        generator = generator_of(form, host_machine(2), Samples(samples.expected))
         return generator.suggested() if form.name else generator.candidates()
 
     def choose(self, region: Region, key: str, samples: Samples) -> Choice:
@@ -64,12 +60,9 @@ class AnySchedule:
         if not self.first:
             random.Random(digest).shuffle(candidates)
         for candidate, form in candidates:
-            try:
-                place(form.region, candidate.schedule, "probe")
-            except ScheduleError:
-                continue
-            self.chosen[key] = f"{form.name} {candidate.schedule}".strip()
-            return Choice(candidate.schedule, 1000, form.name)
+            if is_legal(form.region, candidate):
+                self.chosen[key] = f"{form.name} {candidate.schedule}".strip()
+                return Choice(candidate.schedule, 1000, form.name)
         raise ScheduleError("the region has no legal schedule")
 
 

@@ -263,7 +263,7 @@ def test_there_is_no_form_of_a_region_with_more_indices_than_bits() -> None:
 
 
 def test_there_is_no_form_where_saturation_was_cut_short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("luminal.search.forms.Budget", lambda: Budget(rounds=1))
+    monkeypatch.setattr("luminal.search.egraph.Budget", lambda: Budget(rounds=1))
     assert not list(forms(SPELLINGS["scaled"], LICENCES))
 
 

@@ -8,9 +8,7 @@ import pytest
 
 from luminal.dialects.kernel.terms import Region
 from luminal.dim import dim
-from luminal.errors import ScheduleError
-from luminal.passes.place import place
-from luminal.search.chooser import legal_candidates, plain_candidate
+from luminal.search.chooser import is_legal, legal_candidates, plain_candidate
 from luminal.search.generate import Candidate, Generator
 from luminal.search.machine import Machine
 from luminal.search.samples import Samples
@@ -28,14 +26,6 @@ def candidates(region: Region, hint: Mapping[str, int]) -> list[Candidate]:
 
 def fallbacks(region: Region, hint: Mapping[str, int]) -> list[Candidate]:
     return Generator(region, HOST, Shapes(region, hint)).fallbacks()
-
-
-def is_legal(region: Region, candidate: Candidate) -> bool:
-    try:
-        place(region, candidate.schedule, "probe")
-    except ScheduleError:
-        return False
-    return True
 
 
 def sum_of_running_sums() -> Region:

@@ -192,15 +192,15 @@ class _Machine:
         if monoid in PAIRED_MONOIDS:
             value, position = (machine._spread(operand, indices) for operand in term.operands)
             return _first_best(monoid, *np.broadcast_arrays(value, position), axes=axes)
-        product = term.operands[0]
+        product, has_parts = term.operands[0], any(name in self.region.parents for name in indices)
         if monoid == "sum" and product.op == "mul" and product.dtype.is_float:
             count = self.size(self.region.elements(product)) if product.free else 1
-            if count > _LARGE and not any(name in self.region.parents for name in indices):
+            if count > _LARGE and not has_parts:
                 return machine._contract(product, axes)
         identity = from_bits(identity_bits(monoid, term.dtype), term.dtype)
         spread = machine._spread(product, indices)
-        if any(name in self.region.parents for name in indices):
-            spread = np.where(machine._inside(frozenset(indices)), spread, identity)
+        if has_parts:
+            spread = np.where(machine._inside(indices), spread, identity)
         with np.errstate(all="ignore"):
             found = _UFUNCS[monoid].reduce(
                 spread,

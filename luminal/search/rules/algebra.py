@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from luminal.dialects.kernel.terms import Term
 from luminal.search.rules.rule import (
+    DISTRIBUTE,
     EXACT,
     NUMERATOR,
     NUMERATOR_GUARDS,
@@ -14,8 +15,6 @@ from luminal.search.rules.rule import (
     is_number,
 )
 from luminal.search.rules.spelling import Spelling
-
-DISTRIBUTE = "distribute"
 
 
 def softmax_sum(s: Spelling, row: str, column: str = "k") -> Term:

@@ -8,9 +8,8 @@ normalizer calculation for softmax, 2018.
 
 from __future__ import annotations
 
-from luminal.search.rules.rule import NUMERATOR, NUMERATOR_GUARDS, Rule, is_number
+from luminal.search.rules.rule import DISTRIBUTE, NUMERATOR, NUMERATOR_GUARDS, Rule, is_number
 
-DISTRIBUTE = "distribute"
 RULES = (
     Rule(
         "a sum weighted by a softmax's numerators is a fold",

@@ -15,6 +15,7 @@ from luminal.dialects.kernel.terms import Term
 from luminal.search.rules.spelling import Spelling
 
 EXACT = "exact"
+DISTRIBUTE = "distribute"
 Example = Callable[[Spelling], Term]
 
 
@@ -44,11 +45,6 @@ class Rule:
         return f'(rule ({body}) ({head}) :ruleset {ruleset} :name "{self.name}")'
 
 
-NUMERATOR = '(Apply1 x t (Apply2 "add" t c (Apply2 "mul" t (Reduce "max" j t c) (Constant t n))))'
-"""x(c - max c) for an exponential x and a maximum over j: the numerators of a softmax."""
-NUMERATOR_GUARDS = ("(exponential x)", "(float t)", '(number "minus one" t n)')
-
-
 def independent(value: str, bound: str) -> str:
     """A value that does not depend on some bound indices."""
     return f"(= 0 (& (free {value}) {bound}))"
@@ -66,3 +62,8 @@ def is_float(dtype: str) -> str:
 def is_number(bits: str, dtype: str, name: str) -> str:
     """A constant's bits are those of a number that the e-graph knows by name."""
     return f'(number "{name}" {dtype} {bits})'
+
+
+NUMERATOR = '(Apply1 x t (Apply2 "add" t c (Apply2 "mul" t (Reduce "max" j t c) (Constant t n))))'
+"""x(c - max c) for an exponential x and a maximum over j: the numerators of a softmax."""
+NUMERATOR_GUARDS = ("(exponential x)", is_float("t"), is_number("n", "t", "minus one"))
