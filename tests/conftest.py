@@ -15,7 +15,7 @@ import torch._dynamo
 from hypothesis import HealthCheck, settings
 
 from luminal.plan import choosers
-from luminal.search.chooser import Budget
+from luminal.search.profile import Budget
 
 # The same examples at each run (`--hypothesis-seed` and tests/property draw others); a failing one prints the line that
 # reproduces it. Compilation is slow: no deadline.

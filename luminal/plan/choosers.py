@@ -13,10 +13,12 @@ from luminal.emit_cpu.cache import cache_directory
 from luminal.options import CompileOptions, thread_count
 from luminal.plan.measure import HostMeasurer, host_machine
 from luminal.plan.native_kernels import KernelCompiler
-from luminal.search.chooser import Budget, Choice, TimedChooser, plain_candidate
+from luminal.search.candidates import plain_candidate
+from luminal.search.chooser import Choice, TimedChooser
 from luminal.search.database import Database
 from luminal.search.forms import Forms
 from luminal.search.machine import Machine
+from luminal.search.profile import Budget, LocalProfiler
 from luminal.search.samples import Samples
 
 BUDGETS: Mapping[str, Budget] = {
@@ -48,4 +50,5 @@ def timed_chooser(
     budget = BUDGETS[options.mode]
     if options.candidates:
         budget = replace(budget, candidates=options.candidates)
-    return TimedChooser(host_machine(thread_count()), HostMeasurer(compiler), database, budget, forms)
+    profiler = LocalProfiler(HostMeasurer(compiler))
+    return TimedChooser(host_machine(thread_count()), profiler, database, budget, forms)

@@ -15,7 +15,7 @@ from luminal.passes.cut_choices import initial_cuts, instances, neighbours
 from luminal.passes.cuts import Cuts, Group, Partition
 from luminal.passes.region_former import Formed
 from luminal.passes.region_terms import RegionTooLargeError
-from luminal.search.chooser import legal_candidates
+from luminal.search.candidates import legal_candidates
 from luminal.search.forms import Forms
 from luminal.search.machine import Machine
 from luminal.search.samples import Samples

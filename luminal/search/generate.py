@@ -43,6 +43,12 @@ class Candidate:
         """At the expected sizes."""
         return self.estimates[0]
 
+    @property
+    def cost(self) -> int:
+        """The nanoseconds that one iteration of its parallel loops is expected to take."""
+        grid = max(1, self.estimate.grid)
+        return max(1, int(self.estimate.core_seconds * 1e9 / grid))
+
 
 class Generator(NestGenerator):
     """Enumerates schedules of one region for one machine and representative sizes."""

@@ -26,7 +26,8 @@ from luminal.passes.lower_hlo import lower_hlo
 from luminal.passes.simplify import simplify
 from luminal.plan.measure import host_machine
 from luminal.runtimes.reference import LEVELS, graph_of
-from luminal.search.chooser import Choice, generator_of, is_legal
+from luminal.search.candidates import generator_of, is_legal
+from luminal.search.chooser import Choice
 from luminal.search.forms import Form, forms
 from luminal.search.generate import Candidate
 from luminal.search.samples import Samples

@@ -18,10 +18,12 @@ from luminal.dialects.kernel.terms import Region
 from luminal.dim import dim
 from luminal.errors import ScheduleError, SoundnessError
 from luminal.passes.place import place
-from luminal.search import chooser
-from luminal.search.chooser import Budget, ModelChooser, TimedChooser, legal_candidates, plain_candidate
+from luminal.search import candidates as legal
+from luminal.search.candidates import legal_candidates, plain_candidate
+from luminal.search.chooser import ModelChooser, TimedChooser
 from luminal.search.database import Database
 from luminal.search.machine import Machine
+from luminal.search.profile import Budget, LocalProfiler
 from luminal.search.samples import Samples
 from tests.kernel import regions
 
@@ -65,7 +67,9 @@ class Interpreter:
 
 
 def choose(measurer: Interpreter, region: Region, budget: Budget, database: Database | None = None):
-    return TimedChooser(HOST, measurer, database, budget).choose(region, region_key(region), Samples({}))
+    return TimedChooser(HOST, LocalProfiler(measurer), database, budget).choose(
+        region, region_key(region), Samples({})
+    )
 
 
 def small() -> Region:
@@ -91,9 +95,9 @@ def test_the_fastest_wins() -> None:
 @pytest.mark.parametrize("candidates", [1, 2, 3])
 def test_no_more_candidates_are_timed_than_the_budget_allows(candidates: int) -> None:
     measurer = Interpreter()
-    found = TimedChooser(HOST, measurer, None, Budget(candidates, 60.0, 0.0))
+    found = TimedChooser(HOST, LocalProfiler(measurer), None, Budget(candidates, 60.0, 0.0))
     found.choose(small(), "key", Samples({}))
-    assert len(measurer.kernels) == found.timed == candidates
+    assert len(measurer.kernels) == len(found.record.regions["key"].outcomes) == candidates
 
 
 def test_a_candidate_that_alone_takes_the_seconds_is_the_only_one() -> None:
@@ -123,7 +127,7 @@ def test_sizes_of_one_power_of_two_share_a_winner(tmp_path: Path) -> None:
     region = regions.softmax(dim("m"), 8)
     database = Database(tmp_path / "schedules.sqlite")
     measurer = Interpreter()
-    found = TimedChooser(HOST, measurer, database, Budget(1, 60.0, 0.0))
+    found = TimedChooser(HOST, LocalProfiler(measurer), database, Budget(1, 60.0, 0.0))
     for size, timed in ((5, 1), (7, 1), (9, 2)):
         found.choose(region, "key", Samples({"m": size}))
         assert len(measurer.kernels) == timed
@@ -131,7 +135,7 @@ def test_sizes_of_one_power_of_two_share_a_winner(tmp_path: Path) -> None:
 
 def test_sizes_that_the_graph_does_not_allow_are_not_run() -> None:
     measurer = Interpreter()
-    found = TimedChooser(HOST, measurer, None, Budget(4, 60.0, 0.0))
+    found = TimedChooser(HOST, LocalProfiler(measurer), None, Budget(4, 60.0, 0.0))
     samples = Samples({}, is_valid=False)
     choice = found.choose(small(), "key", samples)
     assert not measurer.kernels
@@ -148,7 +152,7 @@ def test_a_region_without_a_legal_schedule_is_an_error(monkeypatch: pytest.Monke
     def refuse(*_: object) -> None:
         raise ScheduleError("none is")
 
-    monkeypatch.setattr(chooser, "place", refuse)
+    monkeypatch.setattr(legal, "place", refuse)
     with pytest.raises(ScheduleError, match="no legal schedule"):
         choose(Interpreter(), small(), Budget())
     with pytest.raises(ScheduleError, match="no legal schedule"):

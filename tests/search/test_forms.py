@@ -13,7 +13,7 @@ from luminal.dialects.kernel.region_text import parse_region, region_text
 from luminal.dialects.kernel.terms import Affine, Region, Term, predicate
 from luminal.dim import Dim, dim
 from luminal.dtype import i64
-from luminal.search.chooser import legal_candidates
+from luminal.search.candidates import legal_candidates
 from luminal.search.egraph import Budget, EGraph, EGraphLimitError
 from luminal.search.forms import Forms, forms
 from luminal.search.machine import Machine

@@ -8,7 +8,7 @@ import pytest
 
 from luminal.dialects.kernel.terms import Region
 from luminal.dim import dim
-from luminal.search.chooser import is_legal, legal_candidates, plain_candidate
+from luminal.search.candidates import is_legal, legal_candidates, plain_candidate
 from luminal.search.generate import Candidate, Generator
 from luminal.search.machine import Machine
 from luminal.search.samples import Samples

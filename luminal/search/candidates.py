@@ -1,0 +1,62 @@
+"""The legal candidates of a region and of its equal forms, in the roofline's order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from luminal.dialects.kernel.region_text import region_text
+from luminal.dialects.kernel.terms import Region
+from luminal.errors import ScheduleError
+from luminal.passes.place import place
+from luminal.search.forms import Form
+from luminal.search.generate import Candidate, Generator, ordered
+from luminal.search.loops import LoopGenerator
+from luminal.search.machine import Machine
+from luminal.search.samples import Samples
+from luminal.search.shapes import Shapes
+
+
+def plain_candidate(region: Region, machine: Machine, hint: Mapping[str, int]) -> Candidate:
+    """The first legal schedule of plain loops."""
+    for candidate in Generator(region, machine, Shapes(region, hint)).fallbacks():
+        if is_legal(region, candidate):
+            return candidate
+    raise ScheduleError(f"the region has no legal schedule:\n{region_text(region)}")
+
+
+def legal_candidates(
+    region: Region, machine: Machine, samples: Samples, forms: Sequence[Form] = (), coarse: bool = False
+) -> Iterator[tuple[Candidate, Region]]:
+    """The candidates that the placement pass accepts, each once, in the roofline's order, with what they are for: the
+    region itself or one of its forms."""
+    every = (Form("", region), *forms)
+    generators = [generator_of(form, machine, samples, coarse) for form in every]
+    named = {form.name: form.region for form in every}
+    found = [
+        replace(candidate, form=form.name)
+        for form, generator in zip(every, generators, strict=True)
+        for candidate in generator.suggested()
+    ]
+    seen: set[tuple[str, str]] = set()
+    for candidate in (*ordered(found, machine), *generators[0].fallbacks()):
+        name = (candidate.form, str(candidate.schedule))
+        if name not in seen and is_legal(named[candidate.form], candidate):
+            seen.add(name)
+            yield candidate, named[candidate.form]
+
+
+def generator_of(form: Form, machine: Machine, samples: Samples, coarse: bool = False) -> Generator:
+    """What enumerates the schedules of a form, be it a region's own, named "", or a loop."""
+    first, *others = (Shapes(form.region, sizes) for sizes in samples.all)
+    kind = LoopGenerator if form.name else Generator
+    return kind(form.region, machine, first, coarse, others)
+
+
+def is_legal(region: Region, candidate: Candidate) -> bool:
+    """Whether the placement pass accepts a candidate."""
+    try:
+        place(region, candidate.schedule, "probe")
+    except ScheduleError:
+        return False
+    return True
