@@ -234,10 +234,13 @@ class RegionWalk(Leaves):
             return self.table.constant(to_bits(number, dtype), dtype)
         return self.table.apply("cast", (term,), "none", dtype)
 
+    def stays_wide(self, value: Value) -> bool:
+        """Whether the rounding between operations may be dropped after this one."""
+        return "keep-wide" in self.licences and not value.attributes.get("strict")
+
     def rounded(self, value: Value, term: Term) -> Term:
         """A freshly computed wide term of a narrow value, rounded where no licence lets it stay wide."""
-        wide_stays = "keep-wide" in self.licences and not value.attributes.get("strict")
-        if term.dtype is value.dtype or wide_stays or value.op in _EXACT:
+        if term.dtype is value.dtype or self.stays_wide(value) or value.op in _EXACT:
             return term
         return self.widen(self.narrow(term, value.dtype))
 
@@ -258,6 +261,10 @@ def _elementwise(walk: RegionWalk, value: Value, point: Point) -> Request:
 def _cast(walk: RegionWalk, value: Value, point: Point) -> Request:
     operand, rounding = value.operands[0], value.text("rounding")
     term = yield operand, point
+    if rounding == "soft":
+        if walk.stays_wide(value):
+            return term
+        rounding = "none"
     if rounding not in ("none", "bits"):
         return walk.table.apply("cast", (term,), rounding, value.wide)
     exact = walk.narrow(term, operand.dtype)

@@ -24,7 +24,7 @@ from xdsl.ir import Block, Operation, SSAValue
 
 from luminal.dialects.graph_op import GraphOp
 from luminal.dialects.primitive.interpreter import evaluate
-from luminal.dialects.primitive.ops import OPS, PrimitiveOp
+from luminal.dialects.primitive.ops import OPS, UNCHANGING, PrimitiveOp
 from luminal.dialects.table_op import SOURCE, Value
 from luminal.dialects.tensor_type import TensorType
 from luminal.dtype import DType, from_bits, to_bits
@@ -277,17 +277,20 @@ def keeps_every_value(source: DType, target: DType) -> bool:
 
 def _fold_cast(op: PrimitiveOp) -> SSAValue | PrimitiveOp | None:
     x, rounding = op.operands[0], op.value("rounding")
-    if rounding in ("none", "bits") and _dtype(x) == op.given.dtype:
+    if rounding in UNCHANGING and _dtype(x) == op.given.dtype:
         return x
     inner = producer(x, "cast")
-    if inner is None or rounding not in ("none", "bits") or inner.value("rounding") != rounding:
+    if inner is None or rounding not in UNCHANGING:
         return None
-    source = inner.operands[0]
-    if rounding == "none" and not keeps_every_value(_dtype(source), _dtype(x)):
+    source, first = inner.operands[0], inner.value("rounding")
+    if rounding == "bits":
+        # the bits of bool are not all kept
+        return (
+            make(op, "cast", [source], rounding="bits") if first == "bits" and not _dtype(x).is_bool else None
+        )
+    if first not in ("none", "soft") or not keeps_every_value(_dtype(source), _dtype(x)):
         return None
-    if rounding == "bits" and _dtype(x).is_bool:
-        return None  # the bits of bool are not all kept
-    return make(op, "cast", [source], rounding=rounding)
+    return make(op, "cast", [source], rounding="soft" if first == rounding == "soft" else "none")
 
 
 def _fold_max_reduce(op: PrimitiveOp) -> PrimitiveOp | None:

@@ -18,7 +18,7 @@ from luminal.dialects.kernel.region_text import natural_key
 from luminal.dialects.kernel.schedule import Buffer, Factor, Schedule, Stage, Target
 from luminal.dialects.kernel.terms import Term
 from luminal.search.machine import Machine
-from luminal.search.nests import Nest, NestGenerator, Seconds, StageView, add_seconds
+from luminal.search.nests import Nest, NestGenerator, Seconds, StageView, add_seconds, less_seconds
 from luminal.search.roofline import STRIDED_SECONDS, Estimate, with_traffic
 from luminal.search.shapes import Shapes, below, find_contraction, reduced_indices, scanned_indices
 
@@ -237,7 +237,7 @@ class Generator(NestGenerator):
         last_batch = shared[len(batch) - 1].name if batch else None
         bound = frozenset(batch)
         with self._within(dict.fromkeys(batch, 1) | ({} if row is None else {row: block})):
-            stages: list[list[tuple[Nest, Stage]]] = []
+            stages: list[list[tuple[Nest, Stage, Seconds]]] = []
             for position, term in enumerate(self.region.inner):
                 own = sorted(term.free - bound)
                 view = StageView((term,), own, {}, bound, at, stops - {term}, f"s{position}_")
@@ -255,11 +255,11 @@ class Generator(NestGenerator):
             finals, list(itertools.product(*(options[:most] for options in stages)))
         ):
             lanes = {
-                term: lane_of(option) for term, (option, _) in zip(self.region.inner, choice, strict=True)
+                term: lane_of(option) for term, (option, _, _) in zip(self.region.inner, choice, strict=True)
             }
             reading = [(readers[term], lane) for term, lane in (*lanes.items(), (root, lane_of(nest)))]
-            parts = add_seconds([nest.seconds, *(option.seconds for option, _ in choice)])
-            once = add_seconds([self.no_seconds, *(option.panels for option, _ in choice)])
+            parts = add_seconds([nest.seconds, *(option.seconds for option, _, _ in choice)])
+            once = add_seconds([self.no_seconds, *(panels for _, _, panels in choice)])
             seconds = tuple(
                 part * blocks_of(shapes, batch, row, block) + panels * shapes.volume(set(batch)) + strided
                 for shapes, part, panels, strided in zip(
@@ -270,7 +270,7 @@ class Generator(NestGenerator):
                 (*shared, *nest.factors),
                 StageView((root,), [*batch, *([row] if row else [])], strides, frozenset(), None, stops, ""),
             )
-            kept = tuple(stage for option, last in choice for stage in (*option.kept, last)) + nest.kept
+            kept = tuple(stage for option, last, _ in choice for stage in (*option.kept, last)) + nest.kept
             schedule = Schedule((Stage((Target(output=0),), factors),), kept)
             found.append(Candidate(schedule, self._estimates(seconds, factors), "merged"))
         return found
@@ -294,20 +294,18 @@ class Generator(NestGenerator):
         block: int,
         at: str | None,
         last_batch: str | None,
-    ) -> list[tuple[Nest, Stage]]:
+    ) -> list[tuple[Nest, Stage, Seconds]]:
+        """The nests of a stage, the best of each lane first: each with the stage, and the seconds of panels that are
+        filled once for a batch."""
         nests = self._block_row(self._nests(view), row, block)
-        options: list[tuple[Nest, Stage]] = []
+        options: list[tuple[Nest, Stage, Seconds]] = []
         for nest in each_lane_first(nests)[:6]:
             digits = digits_of(own, lane_of(nest), row, block)
             target = Target(term=self.numbers[term], buffer=Buffer(digits, at))
             lifted = tuple(self._lift(stage, row, last_batch, at) for stage in nest.kept)
-            inside, panels = self._split(nest, lifted)
-            options.append(
-                (
-                    replace(nest, kept=lifted, seconds=inside, panels=panels),
-                    Stage((target,), nest.factors, at),
-                )
-            )
+            panels = add_seconds([self.no_seconds, *(seconds for _, seconds in nest.filled(lifted))])
+            inside = replace(nest, kept=lifted, seconds=less_seconds(nest.seconds, panels))
+            options.append((inside, Stage((target,), nest.factors, at), panels))
         return options
 
     def _lift(self, stage: Stage, row: str | None, last_batch: str | None, at: str | None) -> Stage:
@@ -318,11 +316,6 @@ class Generator(NestGenerator):
         if any(row in terms[target.term].free for target in stage.targets):
             return stage
         return moved(stage, last_batch)
-
-    def _split(self, nest: Nest, lifted: tuple[Stage, ...]) -> tuple[Seconds, Seconds]:
-        """The seconds of a nest and those of its panels, where they were lifted out of it."""
-        panels = nest.panels if lifted != nest.kept else self.no_seconds
-        return add_seconds([nest.seconds, tuple(-each for each in panels)]), panels
 
     def _block_row(self, nests: list[Nest], row: str | None, block: int) -> list[Nest]:
         """Nests whose open factor of the row index is set to what fills one block; others are left out."""

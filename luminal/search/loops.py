@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from luminal.dialects.kernel.schedule import Buffer, CarriedLoop, Factor, Schedule, Stage, Target
 from luminal.dialects.kernel.terms import Term
@@ -27,7 +27,7 @@ from luminal.search.generate import (
     moved,
     reads_of,
 )
-from luminal.search.nests import Nest, Seconds, StageView, add_seconds
+from luminal.search.nests import Nest, Seconds, StageView, add_seconds, less_seconds
 from luminal.search.shapes import below
 
 COMBINATIONS, COARSE_COMBINATIONS = 12, 2
@@ -68,8 +68,9 @@ class _Body:
 class _Option:
     """One way to compute a stage: its nest, with the stage and the stages that it keeps.
 
-    `inside`: seconds of an iteration; `once`: those that a block of rows costs beside them.  `terms`: what it computes;
-    `reads`: what it reads of what the stages keep.
+    `inside`: seconds of an iteration; `once`: those that a block of rows costs beside them; `whole`: those that a batch
+    does, for each iteration, where panels are filled for all of them.  `terms`: what it computes; `reads`: what it
+    reads of what the stages keep.
     """
 
     nest: Nest
@@ -77,6 +78,7 @@ class _Option:
     kept: tuple[Stage, ...]
     inside: Seconds
     once: Seconds
+    whole: Seconds
     terms: tuple[Term, ...]
     reads: tuple[Term, ...]
     lane: str | None
@@ -138,7 +140,17 @@ class LoopGenerator(Generator):
             )
             reads = reads_of(view.roots, body.targets)
             finals = [
-                _Option(nest, None, nest.kept, self.no_seconds, nest.seconds, (), reads, lane_of(nest))
+                _Option(
+                    nest,
+                    None,
+                    nest.kept,
+                    self.no_seconds,
+                    nest.seconds,
+                    self.no_seconds,
+                    (),
+                    reads,
+                    lane_of(nest),
+                )
                 for nest in self._block_row(self._nests(view), row, block)[:2]
             ]
             with self._within({body.outer: 1}):
@@ -168,11 +180,16 @@ class LoopGenerator(Generator):
         """Of one core for the whole region."""
         inside = add_seconds([option.inside for option in choice])
         around = add_seconds([option.once for option in (final, *choice)])
+        whole = add_seconds([option.whole for option in choice])
         lanes = {term: option.lane for option in choice for term in option.terms}
         crossing = self._crossing(lanes, ((option.reads, option.lane) for option in (final, *choice)))
         return tuple(
-            (within * shapes.sizes[body.outer] + once) * blocks_of(shapes, batch, row, block) + strided
-            for shapes, within, once, strided in zip(self.priced, inside, around, crossing, strict=True)
+            (within * shapes.sizes[body.outer] + once) * blocks_of(shapes, batch, row, block)
+            + panels * shapes.sizes[body.outer] * shapes.volume(set(batch))
+            + strided
+            for shapes, within, once, panels, strided in zip(
+                self.priced, inside, around, whole, crossing, strict=True
+            )
         )
 
     def _options(
@@ -193,7 +210,6 @@ class LoopGenerator(Generator):
         reads = reads_of(terms, view.stops)
         nests = self._block_row(self._nests(view), row, block)
         for nest in each_lane_first([nest for nest in nests if len(terms) == 1 or not nest.kept]):
-            kept = tuple(self._lifted(body, stage, row, last_batch) for stage in nest.kept)
             targets = tuple(
                 Target(
                     term=self.numbers[term],
@@ -204,10 +220,45 @@ class LoopGenerator(Generator):
                 )
                 for term in terms
             )
-            inside, once = self._split(nest, kept)
             stage = Stage(targets, nest.factors, "loop")
-            options.append(_Option(nest, stage, kept, inside, once, terms, reads, lane_of(nest)))
+            near = tuple(self._lifted(body, kept, row, last_batch) for kept in nest.kept)
+            far = tuple(
+                self._for_all(body, kept, nest, row, last_batch) or near[n]
+                for n, kept in enumerate(nest.kept)
+            )
+            for kept in dict.fromkeys((near, far)):
+                moved_out = nest.filled(kept)
+                once, whole = (
+                    add_seconds(
+                        [self.no_seconds, *(s for other, s in moved_out if (other in near) == is_near)]
+                    )
+                    for is_near in (True, False)
+                )
+                inside = less_seconds(nest.seconds, add_seconds([once, whole]))
+                options.append(_Option(nest, stage, kept, inside, once, whole, terms, reads, lane_of(nest)))
         return options
+
+    def _for_all(
+        self, body: _Body, stage: Stage, nest: Nest, row: str, last_batch: str | None
+    ) -> Stage | None:
+        """A panel that differs between iterations, but not between blocks of rows, filled for all iterations, once for
+        a batch; None for others."""
+        term = self.region.terms()[stage.targets[0].term]
+        needed = set(below((term,), frozenset()))
+        depends = term.free & {body.outer, body.inner} and row not in term.free
+        if not depends or needed & body.targets or any(each.op == "carry" for each in needed):
+            return None
+        names = [factor.name for factor in nest.factors]
+        around = nest.factors[: names.index(stage.at) + 1] if stage.at in names else ()
+        loops = [
+            Factor(body.outer, None),
+            *(Factor(f.index, f.extent) for f in around if f.index in term.free),
+        ]
+        (target,) = stage.targets
+        assert target.buffer is not None
+        digits = (*((factor.index, factor.extent) for factor in loops), *target.buffer.digits)
+        buffer = Buffer(digits, last_batch)
+        return Stage((replace(target, buffer=buffer),), (*loops, *stage.factors), last_batch)
 
     def _lifted(self, body: _Body, stage: Stage, row: str, last_batch: str | None) -> Stage:
         """A panel is filled where it first may be: once for a batch, for a block of rows, or in every iteration."""

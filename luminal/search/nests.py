@@ -32,6 +32,9 @@ PARTIAL_STEPS = (256, 192, 320, 128, 160, 96)
 """Addends of a short sum, of which a long one is made up: the error of n then grows as that of n / 256 does."""
 
 
+CAST_OPERATIONS = 2
+"""Vector operations of a cast, to widen and to shift or convert."""
+
 Seconds = tuple[float, ...]
 """Of one core, at each of the sizes that schedules are priced for."""
 
@@ -40,14 +43,22 @@ Seconds = tuple[float, ...]
 class Nest:
     """A stage's factors, the stages that it keeps, and the estimate.
 
-    `panels`: the part of `seconds` that fills what is kept at the stage's own scope, and could stand further out.
+    `filling`: the part of `seconds` that fills each of what is kept, and could stand further out.
     """
 
     factors: tuple[Factor, ...]
     kept: tuple[Stage, ...]
     seconds: Seconds
     kind: str
-    panels: Seconds
+    filling: tuple[Seconds, ...] = ()
+
+    def filled(self, elsewhere: Sequence[Stage]) -> Sequence[tuple[Stage, Seconds]]:
+        """Of the stages that the nest keeps, given in the same order as they stand now: those that stand elsewhere."""
+        return [
+            (stage, seconds)
+            for stage, own, seconds in zip(elsewhere, self.kept, self.filling, strict=True)
+            if stage != own
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +158,7 @@ class NestGenerator:
                 all_factors = (*factors, *tail, *registers)
                 seconds = self._row_seconds(view, view.stops, lane, tile * lanes)
                 for kept in self._keep_choices(view, lane, (*along, *registers), outer, sums):
-                    yield Nest(all_factors, kept, seconds, "rows", self.no_seconds)
+                    yield Nest(all_factors, kept, seconds, "rows", (self.no_seconds,) * len(kept))
 
     def _row_seconds(self, view: StageView, stops: frozenset[Term], lane: str, step: int) -> Seconds:
         """Of a stage computed in vectors along the lane, `step` elements at a time."""
@@ -216,11 +227,12 @@ class NestGenerator:
                     and self.shapes.sizes[lane] < vectors * lanes
                 ):
                     continue
-                for block, pack_rows, swap in itertools.product(*outer):
+                casts = self._casts(contraction.right, lane) if vectors <= 4 else 0
+                for block, pack_rows, swap, computed in itertools.product(*outer, {0, casts}):
                     if block > 1 and block * tile > 2 * self.shapes.sizes[row]:
                         continue
                     nest = self._contraction(
-                        view, contraction, lane, row, vectors, tile, block, pack_rows, swap
+                        view, contraction, lane, row, vectors, tile, block, pack_rows, swap, computed
                     )
                     if nest is not None:
                         yield replace(nest, seconds=add_seconds([nest.seconds, extra]))
@@ -236,6 +248,7 @@ class NestGenerator:
         block: int,
         pack_rows: bool,
         swap: bool,
+        computed: int,
     ) -> Nest | None:
         lanes, prefix = self.machine.lanes, view.prefix
         batch = [Factor(i, None, name=prefix + i) for i in contraction.batch]
@@ -257,11 +270,13 @@ class NestGenerator:
         factors = (*batch, *outer, *inner, *sums, *registers)
         last_batch = prefix + contraction.batch[-1] if batch else view.at
         kept: list[Stage] = []
-        left, panels, rows_packed = contraction.left, self.no_seconds, self.no_seconds
-        if contraction.right not in view.stops:
+        filling: list[Seconds] = []
+        left = contraction.left
+        if contraction.right not in view.stops and not computed:
             panels = self._panel(view, contraction, lane, vectors, last_batch, kept)
-        if panels is None:
-            return None
+            if panels is None:
+                return None
+            filling += [panels] * len(kept)
         if pack_rows and not swap and left not in view.stops:
             at = row_block
             span = tuple((i, None) for i in contraction.sums)
@@ -279,15 +294,24 @@ class NestGenerator:
             kept.append(
                 Stage((Target(term=self.numbers[left], buffer=Buffer(tuple(order), at)),), tuple(fill), at)
             )
-            rows_packed = self._packing(view, left, contiguous[0] if contiguous else row, bool(contiguous))
+            along = contiguous[0] if contiguous else row
+            filling.append(self._packing(view, left, along, bool(contiguous)))
         elif not _is_plain(left, view):
             return None
         seconds = self._each(
             lambda shapes: contraction_seconds(
-                shapes, contraction, self.machine, lane, row, vectors, tile, pack_rows
+                shapes, contraction, self.machine, lane, row, vectors, tile, pack_rows, computed
             )
         )
-        return Nest(factors, tuple(kept), add_seconds([seconds, panels, rows_packed]), "contraction", panels)
+        seconds = add_seconds([seconds, *filling])
+        return Nest(factors, tuple(kept), seconds, "contraction", tuple(filling))
+
+    def _casts(self, operand: Term, lane: str) -> int:
+        """Vector operations that cast an operand where it is used, if that is all and it lies contiguous along the
+        lane; 0 if not."""
+        if operand.op != "cast" or self.shapes.stride(operand, lane) != 1:
+            return 0
+        return CAST_OPERATIONS * sum(term.op == "cast" for term in below((operand,), frozenset()))
 
     def _partial(self, index: str, unroll: int) -> list[Factor]:
         """A loop that adds up short sums where a sum is long, which rounds less; none where it is short."""
@@ -350,6 +374,10 @@ class NestGenerator:
 
 def add_seconds(columns: Sequence[Seconds]) -> Seconds:
     return tuple(sum(column) for column in zip(*columns, strict=True))
+
+
+def less_seconds(all_of_it: Seconds, part: Seconds) -> Seconds:
+    return tuple(whole - each for whole, each in zip(all_of_it, part, strict=True))
 
 
 def _is_plain(operand: Term, view: StageView) -> bool:

@@ -75,8 +75,12 @@ def contraction_seconds(
     vectors: int,
     tile: int,
     packed_rows: bool,
+    computed: int = 0,
 ) -> float:
-    """Fused multiply-adds at the rate that a register tile allows, padding counted; packing is not."""
+    """Fused multiply-adds at the rate that a register tile allows, padding counted; packing is not.
+
+    `computed`: operations by which each vector of the lane side is computed where it is used.
+    """
     width = vectors * machine.lanes
     volume = 1.0
     for index in (*contraction.batch, *contraction.rows, *contraction.columns, *contraction.sums):
@@ -86,7 +90,7 @@ def contraction_seconds(
     cycles = machine.flops / (2 * machine.lanes)
     accumulators = tile * vectors
     # Cycles of one step of the sum: an fma each, loads beside them, and the latency of a chain that is too short.
-    per_step = max(accumulators + 1.5, vectors + tile, 9.5)
+    per_step = max(accumulators + 1.5 + computed * vectors, vectors + tile, 9.5)
     panel = width * 4
     for index in contraction.sums:
         panel *= shapes.sizes[index]

@@ -32,7 +32,10 @@ class Shapes:
         return self.region.extents[index].constant is not None
 
     def stride(self, term: Term, index: str) -> int | None:
-        """The stride of an index in a load, for the representative sizes; None where the address is data."""
+        """The stride of an index in a load, or in one that is cast, for the representative sizes; None where the
+        address is data."""
+        while term.op == "cast":
+            term = term.operands[0]
         if term.op != "load":
             return None
         key = (term, index)

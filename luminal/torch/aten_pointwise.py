@@ -344,9 +344,15 @@ def ldexp(low: Lowering, x: Value, exponent: Operand) -> Value:
     return low.b.mul(low.cast(x, low.dtype), low.b.exp2(low.operand(exponent, low.dtype)))
 
 
-@lowers("_to_copy", "to", "convert_element_type")
-def to_copy(low: Lowering, x: Value, *_: Any, **__: Any) -> Value:
+@lowers("convert_element_type")
+def convert_element_type(low: Lowering, x: Value, *_: Any) -> Value:
+    """What decompositions convert with; users write `.to()`."""
     return low.cast(x, low.dtype)
+
+
+@lowers("_to_copy", "to")
+def to_copy(low: Lowering, x: Value, *_: Any, **__: Any) -> Value:
+    return x if dtype(x) == low.dtype else low.b.cast(x, dtype=low.dtype)
 
 
 @lowers("view.dtype")

@@ -102,7 +102,8 @@ class Lowering:
     # ---- values ------------------------------------------------------------------------------------------------
 
     def cast(self, value: Value, to: DType) -> Value:
-        return value if dtype(value) == to else self.b.cast(value, dtype=to)
+        """The value as an operation computes with it, or gives it."""
+        return value if dtype(value) == to else self.b.cast(value, dtype=to, written=False)
 
     def number(self, value: Scalar, to: DType) -> Value:
         """A rank 0 tensor of a Python number or Dim, converted as arithmetic with a tensor of that dtype does."""

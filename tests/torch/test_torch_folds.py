@@ -61,10 +61,12 @@ def test_attention_equals_eager(name: str, dynamic: bool) -> None:
         torch.testing.assert_close(compiled(*given), attention(*given), rtol=1e-4, atol=1e-5)
 
 
-def test_long_naive_attention_is_one_kernel_without_scores_in_memory() -> None:
-    given = tensors(1024)
-    compiled = torch.compile(naive, backend="luminal")
-    torch.testing.assert_close(compiled(*given), naive(*given), rtol=1e-4, atol=1e-5)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_long_naive_attention_is_one_kernel_without_scores_in_memory(dtype: torch.dtype) -> None:
+    q, k, v = (tensor.to(dtype) for tensor in tensors(1024))
+    found = torch.compile(naive, backend="luminal")(q, k, v)
+    exact = naive(q.double(), k.double(), v.double())
+    assert (found - exact).abs().max() <= 1.5 * (naive(q, k, v) - exact).abs().max()
     last = lm.stats()["last"]
     assert last["launches"] == 1
     assert last["arena_bytes"] < HEADS * 1024 * 1024 * 4 / 4

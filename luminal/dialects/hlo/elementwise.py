@@ -403,8 +403,13 @@ define("where", "condition x y", _infer_where, Expression.select, np.where, elem
 # ---- conversion and creation -----------------------------------------------------------------------------------
 
 
-def _infer_cast(x: TensorType, *, dtype: DType) -> TensorType:
+def _infer_cast(x: TensorType, *, dtype: DType, written: bool) -> TensorType:
+    """`written`: by the user, not where an operation computes in another dtype than its own."""
     return shapes.tensor(x.shape, dtype)
+
+
+def _cast(x: Expression, dtype: DType, written: bool) -> Expression:
+    return x.convert(dtype) if written else x.cast(dtype)
 
 
 def _infer_bitcast(x: TensorType, *, dtype: DType) -> TensorType:
@@ -458,7 +463,13 @@ def _iota_array(shape: Sequence[int], axis: int, dtype: DType) -> Array:
     return cast_array(np.broadcast_to(along, shape), dtype)
 
 
-define("cast", "x | dtype:dtype", _infer_cast, Expression.cast, cast_array)
+define(
+    "cast",
+    "x | dtype:dtype written:bool=True",
+    _infer_cast,
+    _cast,
+    lambda x, dtype, written: cast_array(x, dtype),
+)
 define("bitcast", "x | dtype:dtype", _infer_bitcast, Expression.bitcast, lambda x, dtype: x.view(dtype.numpy))
 CREATION: dict[str, tuple[str, Evaluate, Evaluate, Evaluate]] = {
     "constant": ("| data:bytes shape:dims dtype:dtype", _infer_constant, _constant, _constant_array),

@@ -13,7 +13,7 @@ from xdsl.builder import Builder
 from xdsl.ir import Block, SSAValue
 
 from luminal.dialects.primitive.build import PrimitiveBuilder
-from luminal.dialects.primitive.ops import OPS
+from luminal.dialects.primitive.ops import OPS, SOFT
 from luminal.dialects.table_op import SOURCE, Value
 from luminal.dialects.tensor_type import TensorType
 from luminal.dim import Dim, DimLike, as_dim, dims
@@ -213,9 +213,14 @@ class Expression:
     def round(self, rounding: Literal["floor", "ceil", "trunc", "even"]) -> Expression:
         return self._new(self.emitter.round(self.value, rounding))
 
-    def cast(self, dtype: DType) -> Expression:
+    def convert(self, dtype: DType) -> Expression:
         """torch's `.to(dtype)`; nothing where it has the dtype already."""
         return self._new(self.emitter.cast(self.value, dtype))
+
+    def cast(self, dtype: DType) -> Expression:
+        """The same where an operation computes in another dtype than its own: keep-wide may drop the rounding."""
+        rounding = "soft" if {self.dtype, dtype} in SOFT else "none"
+        return self._new(self.emitter.cast(self.value, dtype, rounding))
 
     def bitcast(self, dtype: DType) -> Expression:
         return self._new(self.emitter.cast(self.value, dtype, "bits"))

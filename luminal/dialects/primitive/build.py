@@ -14,7 +14,7 @@ from xdsl.ir import Block, OpResult, SSAValue
 from xdsl.ir.core import SSAValues
 from xdsl.rewriter import InsertPoint
 
-from luminal.dialects.primitive.ops import OPS, PrimitiveOp
+from luminal.dialects.primitive.ops import OPS, UNCHANGING, PrimitiveOp
 from luminal.dialects.table_op import SOURCE, Value
 from luminal.dialects.tensor_type import TensorType, tensor_type
 from luminal.dim import DimLike, as_dim, dims
@@ -111,9 +111,13 @@ class PrimitiveBuilder:
         return self.one("min", [a, b])
 
     def cast(self, x: SSAValue, dtype: DTypeLike, rounding: str = "none") -> SSAValue:
-        """x as `dtype`; x itself where nothing would change."""
+        """x as `dtype`; x itself where nothing would change.
+
+        `soft`: as an operation does that computes in another dtype than its own, so that the licence keep-wide may drop
+        the rounding.
+        """
         target = dtype_of(dtype)
-        if target is type_of(x).dtype and rounding in ("none", "bits"):
+        if target is type_of(x).dtype and rounding in UNCHANGING:
             return x
         return self.one("cast", [x], {"rounding": rounding}, TensorType((type_of(x).shape, target)))
 

@@ -152,7 +152,7 @@ def _smaller(op: PrimitiveOp, a: Array, b: Array) -> Array:
 
 def _cast(op: PrimitiveOp, xs: Sequence[Array], dims: Dims) -> Array:
     x, rounding, dtype = xs[0], op.text("rounding"), op.given.dtype
-    if rounding == "none":
+    if rounding in ("none", "soft"):
         return cast_array(x, dtype)
     if rounding == "bits":
         carried = x.view(dtype.bit_carrier)

@@ -192,7 +192,9 @@ def _cast(op: PrimitiveOp) -> TensorType:
         raise ShapeError(f"{op.name} keeps the shape; {source} cannot become {result}")
     if rounding == "bits" and source.dtype.size_bytes != result.dtype.size_bytes:
         raise DTypeError(f"{op.name} of bits keeps the size; {source.dtype} and {result.dtype} differ")
-    if rounding not in ("none", "bits"):
+    if rounding == "soft" and {source.dtype, result.dtype} not in SOFT:
+        raise DTypeError(f"{op.name} is soft between f32 and f16 or bf16, not {source.dtype} and {result.dtype}")
+    if rounding not in UNCHANGING:
         _dtype_in(op, source.dtype, FLOATS)
         if source.dtype is not result.dtype:
             raise DTypeError(
@@ -362,6 +364,10 @@ def _extern(op: PrimitiveOp) -> tuple[TensorType, ...]:
 
 # ---- the table -------------------------------------------------------------------------------------------------
 
+SOFT = ({f16, f32}, {bf16, f32})
+"""Dtypes that an operation computes in and gives: the rounding between may be dropped under keep-wide."""
+UNCHANGING = ("none", "soft", "bits")
+"""Roundings of a cast that give the value itself where the dtype is the same."""
 _BOUNDS: dict[str, Domain] = {"bounds": ("error", "assumed")}
 ROWS: dict[str, Row] = {
     "log2": Row(1, _elementwise(FLOATS), {"base": ("2", "e", "10")}),
@@ -378,7 +384,7 @@ ROWS: dict[str, Row] = {
     "max": Row(2, _elementwise(ORDERED), {}),
     "min": Row(2, _elementwise(ORDERED), {}),
     "cast": Row(
-        1, _cast, {"rounding": ("none", "floor", "ceil", "trunc", "even", "bits")}, given_result=True
+        1, _cast, {"rounding": ("none", "soft", "floor", "ceil", "trunc", "even", "bits")}, given_result=True
     ),
     "const": Row(0, _const, {"bits": None, "data": None}, optional=("bits", "data"), given_result=True),
     "iota": Row(0, _iota, {"axis": None}, given_result=True),
