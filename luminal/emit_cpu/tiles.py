@@ -227,10 +227,11 @@ class TileWriter(AddressWriter):
         if any(variable in self.full for variable in op.variables) or guard_is_trivial(op):
             return TRUE
         tile, f = op.tile, self.f
-        weights = [as_dim(-weight.data) for weight in op.weights]
+        weights = [as_dim(-weight) for weight in op.outer]
         limit = self.affine(op.variables, weights, op.size.data)
-        limit = f.index("sub", limit, sum(step * axis.weight for axis, step in point.items()))
-        step = tile.lane.weight if tile.lane else 1
+        steps = dict(zip(tile.axes, op.steps, strict=True))
+        limit = f.index("sub", limit, sum(step * steps[axis] for axis, step in point.items()))
+        step = steps[tile.lane] if tile.lane else 1
         if isinstance(limit, int) and limit > max(lanes_in(tile) - 1, 0) * step:
             return TRUE
         if tile.lane:
@@ -429,7 +430,7 @@ class TileWriter(AddressWriter):
 
 def guard_is_trivial(op: GuardOp) -> bool:
     """Whether the trip count of the innermost loop already says what the guard says."""
-    return not op.tile.axes and len(op.weights) > 0 and op.weights.data[-1].data == 1
+    return not op.tile.axes and op.outer[-1:] == [1]
 
 
 def _block(value: SSAValue) -> Block:

@@ -123,8 +123,16 @@ class _Placer(FoldPlacement):
         whole = self.region.whole(factor.index)[0]
         weight = self._weight(factor)
         extent = factor.extent
-        if outer:
-            around = self._weight(cast(PlacedFactor, outer[-1].factor))
+        assert self.stage is not None
+        coarser = [self._weight(cast(PlacedFactor, scope.factor)) for scope in outer[-1:]]
+        # another part of the index, of which several steps are tiles or lanes
+        coarser += [
+            self._weight(f)
+            for f in self.stage.registers
+            if f.index != factor.index and self.region.whole(f.index)[0] == whole and self._weight(f) > weight
+        ]
+        if coarser:
+            around = min(coarser)
             if extent is None and around % weight == 0:
                 extent = around // weight
             if extent is None or extent * weight != around:

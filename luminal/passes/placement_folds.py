@@ -96,7 +96,11 @@ class FoldPlacement(MemoryPlacement):
 
     def _accumulate(self, reduction: Term, indices: frozenset[str], carries: Values) -> Values:
         element = reduction.operands[0]
-        mask = self._guard(indices)
+        wholes = {self.region.whole(index)[0] for index in indices}
+        parts = frozenset(
+            i for i in element.free if i in self.region.parents and self.region.whole(i)[0] in wholes
+        )
+        mask = self._guard(indices | parts)
         if (
             reduction.reduce.monoid == "sum"
             and element.op == "mul"

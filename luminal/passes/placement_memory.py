@@ -41,21 +41,18 @@ class MemoryPlacement(PlacementState):
             parts = frozenset(i for i in indices if self.region.whole(i)[0] == whole)
             if not self._is_ragged(next(iter(sorted(parts)))):
                 continue
-            scopes = self._open_loops(whole)
-            axes = tuple(
-                TileAxis(f.axis.index, f.axis.extent, f.axis.weight, f.axis.lane)
-                for f in self.stage.registers
-                if self.region.whole(f.index)[0] == whole
-            )
+            scopes = [s for s in self._open_loops(whole) if s.factor is not None and s.factor.index in parts]
+            registers = [f for f in self.stage.registers if f.index in parts]
+            axes, steps = tuple(f.axis for f in registers), [self._weight(f) for f in registers]
             depth = max([self._function_depth(), *(d for d, s in enumerate(self.path) if s in scopes)])
-            key = ("guard", whole, axes)
+            key = ("guard", parts, axes)
             memo = self.path[depth].memo
             if key not in memo:
                 weights = [self._weight(cast(PlacedFactor, scope.factor)) for scope in scopes]
                 variables = [cast(SSAValue, scope.variable) for scope in scopes]
                 with self._at(depth):
                     memo[key] = self._add(
-                        GuardOp.of(whole, variables, weights, self.region.extents[whole], axes)
+                        GuardOp.of(whole, variables, weights, self.region.extents[whole], axes, steps)
                     )
             guard = cast(SSAValue, memo[key])
             mask = guard if mask is None else self._add(ApplyOp.of("bits", "and", [mask, guard], bool_))

@@ -164,11 +164,8 @@ class PlacementState(ABC):
                 return (size % weight).constant != 0
             return size.constant != outermost.extent * weight
         assert self.stage is not None
-        covered = 1
-        for factor in self.stage.registers:
-            if self.region.whole(factor.index)[0] == whole:
-                covered *= factor.size
-        return size.constant != covered
+        registers = [f for f in self.stage.registers if self.region.whole(f.index)[0] == whole]
+        return size.constant != max((f.size * self._weight(f) for f in registers), default=1)
 
     def _open_stage(self, stage: Stage, placed: bool = False) -> OpenStage:
         for target in stage.targets:

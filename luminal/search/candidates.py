@@ -47,9 +47,9 @@ def legal_candidates(
 
 
 def generator_of(form: Form, machine: Machine, samples: Samples, coarse: bool = False) -> Generator:
-    """What enumerates the schedules of a form, be it a region's own, named "", or a loop."""
+    """What enumerates the schedules of a form: of its stages, or of a loop."""
     first, *others = (Shapes(form.region, sizes) for sizes in samples.all)
-    kind = LoopGenerator if form.name else Generator
+    kind = LoopGenerator if any(term.op == "loop" for term in form.region.terms()) else Generator
     return kind(form.region, machine, first, coarse, others)
 
 

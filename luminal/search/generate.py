@@ -24,6 +24,8 @@ from luminal.search.shapes import Shapes, below, find_contraction, reduced_indic
 
 Element = TypeVar("Element")
 
+PHASE_NESTS = 3
+"""Nests of each phase that are combined with each other."""
 NEAR = 1.2
 """Estimates within this factor of the best are taken as equal."""
 
@@ -162,16 +164,30 @@ class Generator(NestGenerator):
 
     def _estimates(self, seconds: Seconds, factors: tuple[Factor, ...]) -> tuple[Estimate, ...]:
         """Those of a region that takes one core so long, its traffic aside, and has the outermost factors."""
-        parallel = [position for position, factor in enumerate(factors) if factor.role == "parallel"]
-        return tuple(
-            Estimate(with_traffic(core, traffic), math.prod(_trips(shapes, factors, p) for p in parallel))
-            for shapes, core, traffic in zip(self.priced, seconds, self.traffic, strict=True)
-        )
+        return self._phased_estimates([(seconds, factors)])
+
+    def _phased_estimates(self, phases: Sequence[tuple[Seconds, tuple[Factor, ...]]]) -> tuple[Estimate, ...]:
+        """Those of a region of several nests that wait for each other."""
+        found: list[Estimate] = []
+        for number, (shapes, traffic) in enumerate(zip(self.priced, self.traffic, strict=True)):
+            parts = [seconds[number] for seconds, _ in phases]
+            grids = [
+                math.prod(
+                    _trips(shapes, factors, p)
+                    for p, factor in enumerate(factors)
+                    if factor.role == "parallel"
+                )
+                for _, factors in phases
+            ]
+            core = sum(parts)
+            before = tuple((part / core, grid) for part, grid in zip(parts[:-1], grids, strict=False) if core)
+            found.append(Estimate(with_traffic(core, traffic), grids[-1], before))
+        return tuple(found)
 
     def _parallel(self, factors: tuple[Factor, ...], view: StageView) -> tuple[Factor, ...]:
         """Make leading loops over free indices parallel until there is work for every core."""
         wanted = 8 * self.machine.threads
-        sums = reduced_indices(view.roots, frozenset())
+        sums = reduced_indices(view.roots, view.stops)
         grid = 1
         result = list(factors)
         seen: set[str] = set()
@@ -195,6 +211,8 @@ class Generator(NestGenerator):
         common = [i for i in free if all(i in term.free for term in inner) and i not in bound_by_reductions]
         stops = frozenset(inner)
         batch, row = self._batch_and_row(common, (*inner, output.term), stops)
+        if not batch and row is None:
+            return self._phases(output.term, free, strides, stops)
         found: list[Candidate] = []
         for block in (0,) if row is None else self._row_blocks(row):
             found += self._merged_at(output.term, free, strides, batch, row, block, stops)
@@ -231,8 +249,6 @@ class Generator(NestGenerator):
         shared = [Factor(i, None, name=f"batch_{i}") for i in batch]
         if row is not None:
             shared.append(Factor(row, None, name="block"))
-        if not shared:
-            return []
         at = shared[-1].name
         last_batch = shared[len(batch) - 1].name if batch else None
         bound = frozenset(batch)
@@ -273,6 +289,30 @@ class Generator(NestGenerator):
             kept = tuple(stage for option, last, _ in choice for stage in (*option.kept, last)) + nest.kept
             schedule = Schedule((Stage((Target(output=0),), factors),), kept)
             found.append(Candidate(schedule, self._estimates(seconds, factors), "merged"))
+        return found
+
+    def _phases(
+        self, root: Term, free: list[str], strides: dict[str, int], stops: frozenset[Term]
+    ) -> list[Candidate]:
+        """Schedules of stages that have no index in common: one after the other, each with all cores."""
+        options: list[list[tuple[Nest, tuple[Factor, ...]]]] = []
+        for position, term in enumerate((*self.region.inner, root)):
+            name, own = ("", free) if term is root else (f"s{position}_", sorted(term.free))
+            view = StageView(
+                (term,), own, strides if term is root else {}, frozenset(), None, stops - {term}, name
+            )
+            nests = each_lane_first(self._ranked(self._nests(view)))[:PHASE_NESTS]
+            options.append([(nest, self._parallel(nest.factors, view)) for nest in nests])
+        found: list[Candidate] = []
+        for choice in itertools.product(*options):
+            *stages, (last, factors) = choice
+            kept: list[Stage] = []
+            for term, (nest, around) in zip(self.region.inner, stages, strict=True):
+                buffer = Buffer(digits_of(sorted(term.free), lane_of(nest), None, 0), None)
+                kept += [*nest.kept, Stage((Target(term=self.numbers[term], buffer=buffer),), around, None)]
+            schedule = Schedule((Stage((Target(output=0),), factors),), (*kept, *last.kept))
+            phases = [(nest.seconds, around) for nest, around in choice]
+            found.append(Candidate(schedule, self._phased_estimates(phases), "phases"))
         return found
 
     def _crossing(

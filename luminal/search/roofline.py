@@ -24,14 +24,19 @@ STRIDED_SECONDS = 0.7e-9
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """Seconds of one core for the whole region, and how many independent parts it has."""
+    """Seconds of one core for the whole region, and how many independent parts it has.
+
+    `before`: the phases before the last one that wait for each other, each as its part of the seconds and its own grid.
+    """
 
     core_seconds: float
     grid: int
+    before: tuple[tuple[float, int], ...] = ()
 
     def seconds(self, machine: Machine) -> float:
-        waves = -(-self.grid // machine.threads)
-        return self.core_seconds * waves / self.grid
+        last = 1.0 - sum(part for part, _ in self.before)
+        phases = (*self.before, (last, self.grid))
+        return self.core_seconds * sum(part * -(-grid // machine.threads) / grid for part, grid in phases)
 
 
 def traffic_seconds(shapes: Shapes, machine: Machine) -> float:

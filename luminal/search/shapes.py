@@ -123,10 +123,15 @@ def find_contraction(
     return found
 
 
+def _computed(roots: tuple[Term, ...], stops: frozenset[Term]) -> Iterator[Term]:
+    """The terms that a stage computes itself; what others keep is only read."""
+    return (term for term in below(roots, stops) if term not in stops or term in roots)
+
+
 def reduced_indices(roots: tuple[Term, ...], stops: frozenset[Term]) -> list[str]:
     """The indices that a stage's own reductions and carried loops bind, in canonical order."""
     found: set[str] = set()
-    for term in below(roots, stops):
+    for term in _computed(roots, stops):
         if term.op == "reduce":
             found |= set(term.reduce.indices)
         elif term.op == "loop":
@@ -136,8 +141,8 @@ def reduced_indices(roots: tuple[Term, ...], stops: frozenset[Term]) -> list[str
 
 def looped_indices(roots: tuple[Term, ...], stops: frozenset[Term]) -> set[str]:
     """The indices that only a sequential loop may run over: those of carried loops."""
-    return {term.loop.index for term in below(roots, stops) if term.op == "loop"}
+    return {term.loop.index for term in _computed(roots, stops) if term.op == "loop"}
 
 
 def scanned_indices(roots: tuple[Term, ...], stops: frozenset[Term]) -> list[str]:
-    return sorted({term.scan.index for term in below(roots, stops) if term.op == "scan"})
+    return sorted({term.scan.index for term in _computed(roots, stops) if term.op == "scan"})

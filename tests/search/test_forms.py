@@ -15,7 +15,7 @@ from luminal.dim import Dim, dim
 from luminal.dtype import i64
 from luminal.search.candidates import legal_candidates
 from luminal.search.egraph import Budget, EGraph, EGraphLimitError
-from luminal.search.forms import Forms, forms
+from luminal.search.forms import Forms, folding, keeping
 from luminal.search.machine import Machine
 from luminal.search.samples import Samples
 from tests.kernel.regions import Builder, Size
@@ -106,7 +106,7 @@ def inputs(region: Region, length: int, kind: str) -> list[np.ndarray]:
 @pytest.mark.parametrize("name", SPELLINGS)
 def test_every_spelling_of_attention_is_a_fold(name: str) -> None:
     region = SPELLINGS[name]
-    found = list(forms(region, LICENCES))
+    found = list(folding(region, LICENCES))
     assert [form.name for form in found] == ["folds of 64", "folds of 128"]
     for form in found:
         terms = form.region.terms()
@@ -120,7 +120,7 @@ def test_every_spelling_of_attention_is_a_fold(name: str) -> None:
 def test_a_form_gives_what_the_region_gives(name: str, kind: str) -> None:
     """One and many keys, whole blocks and cut ones."""
     region = SPELLINGS[name]
-    found = list(forms(region, LICENCES))
+    found = list(folding(region, LICENCES))
     for length in (1, 63, 64, 130):
         arguments = inputs(region, length, kind)
         (wanted,) = evaluate(region, arguments, {"s": length})
@@ -132,7 +132,7 @@ def test_a_form_gives_what_the_region_gives(name: str, kind: str) -> None:
 @pytest.mark.parametrize("name", ["scaled", "additive", "causal", "grouped heads"])
 def test_schedules_of_a_form_compute_it(name: str) -> None:
     region = SPELLINGS[name]
-    found = list(forms(region, LICENCES))
+    found = list(folding(region, LICENCES))
     candidates = [c for c in legal_candidates(region, Machine(4, 16), Samples({"s": 70}), found) if c[0].form]
     assert candidates
     for candidate, form in candidates[:: max(1, len(candidates) // 4)][:4]:
@@ -149,7 +149,7 @@ def test_softmax_is_two_passes_and_its_logarithm_too() -> None:
     summed = b.apply("add", b.apply("log2", b.total(p, "j"), variant="e"), largest)
     for value, strides in ((softmax, {"i": 9, "j": 1}), (summed, {"i": 1})):
         region = b.region({"i": 3, "j": 9}, [27], [(value, strides)])
-        form, *_ = forms(region, LICENCES)
+        form, *_ = folding(region, LICENCES)
         (loop,) = [term for term in form.region.terms() if term.op == "loop"]
         assert len(loop.loop.carries) == 2
         x_value = [np.random.default_rng(0).standard_normal(27).astype(np.float32)]
@@ -161,7 +161,7 @@ def test_softmax_is_two_passes_and_its_logarithm_too() -> None:
 def test_over_no_keys_a_form_gives_zero(length: int) -> None:
     """A divisor leaves a sum that may be empty by way of a question whether it is."""
     region = attention(scaled, length=dim("s", min=0))
-    found = list(forms(region, LICENCES))
+    found = list(folding(region, LICENCES))
     for form in found:
         (loop,) = [term for term in form.region.terms() if term.op == "loop"]
         assert len(loop.loop.carries) == 3
@@ -205,9 +205,16 @@ def test_a_fold_that_needs_its_own_result_is_none(spell: Callable[[Builder, Term
     region = b.region({"i": 3, "j": 70}, [210], [(spell(b, b.read(0, {"i": 70, "j": 1})), {"i": 1})])
     arguments = [np.random.default_rng(0).standard_normal(210).astype(np.float32)]
     (wanted,) = evaluate(region, arguments, {})
-    for form in forms(region, LICENCES):
+    for form in folding(region, LICENCES):
         (got,) = evaluate(form.region, arguments, {})
         np.testing.assert_allclose(got, wanted, rtol=1e-5)
+
+
+def test_scores_that_do_not_depend_on_the_index_are_not_folded() -> None:
+    b = Builder()
+    p = numerators(b, b.read(0, {"i": 1}))
+    value = b.total(b.apply("mul", p, b.read(1, {"j": 1})), "j")
+    assert not list(folding(b.region({"i": 3, "j": 100}, [3, 100], [(value, {"i": 1})]), LICENCES))
 
 
 def test_a_fold_inside_the_loop_of_another_stays_a_reduction() -> None:
@@ -223,7 +230,7 @@ def test_a_fold_inside_the_loop_of_another_stays_a_reduction() -> None:
         np.random.default_rng(n).standard_normal(size).astype(np.float32) for n, size in enumerate((120, 70))
     ]
     (wanted,) = evaluate(region, arguments, {})
-    found = list(forms(region, LICENCES))
+    found = list(folding(region, LICENCES))
     assert found
     for form in found:
         assert len([term for term in form.region.terms() if term.op == "loop"]) == 1
@@ -232,7 +239,7 @@ def test_a_fold_inside_the_loop_of_another_stays_a_reduction() -> None:
 
 
 def test_there_is_no_form_without_the_licence() -> None:
-    assert not list(forms(SPELLINGS["scaled"], LICENCES - {"distribute"}))
+    assert not list(folding(SPELLINGS["scaled"], LICENCES - {"distribute"}))
 
 
 def test_there_is_no_form_where_the_maximum_is_over_another_index() -> None:
@@ -240,13 +247,13 @@ def test_there_is_no_form_where_the_maximum_is_over_another_index() -> None:
     x = b.read(0, {"i": 9, "j": 1})
     p = b.apply("exp2", b.minus(x, b.total(x, "i", monoid="max")), variant="e")
     region = b.region({"i": 3, "j": 9}, [27], [(b.total(p, "j"), {"i": 1})])
-    assert not list(forms(region, LICENCES))
+    assert not list(folding(region, LICENCES))
 
 
 def test_there_is_no_form_of_a_region_that_updates_an_argument() -> None:
     region = SPELLINGS["scaled"]
     (output,) = region.outputs
-    assert not list(forms(replace(region, outputs=[replace(output, alias=0)]), LICENCES))
+    assert not list(folding(replace(region, outputs=[replace(output, alias=0)]), LICENCES))
 
 
 def test_there_is_no_form_of_a_region_with_more_indices_than_bits() -> None:
@@ -257,19 +264,20 @@ def test_there_is_no_form_of_a_region_with_more_indices_than_bits() -> None:
         x = b.apply("add", x, b.total(b.read(1, {name: 1}), name))
     p = numerators(b, x)
     region = b.region({"j": 5, **dict.fromkeys(names, 2)}, [5, 2], [(b.total(p, "j"), {})])
-    assert not list(forms(region, LICENCES))
+    assert not list(folding(region, LICENCES))
     with pytest.raises(EGraphLimitError, match="71 indices"):
         EGraph(region, (), LICENCES)
 
 
 def test_there_is_no_form_where_saturation_was_cut_short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("luminal.search.egraph.Budget", lambda: Budget(rounds=1))
-    assert not list(forms(SPELLINGS["scaled"], LICENCES))
+    assert not list(folding(SPELLINGS["scaled"], LICENCES))
 
 
 def test_a_form_is_found_again_by_its_name() -> None:
     region = SPELLINGS["scaled"]
     known = Forms(LICENCES)
+    assert [form.name for form in known.of(region, "key")] == ["keeps 12", "folds of 64", "folds of 128"]
     for form in known.of(region, "key"):
         assert known.find(region, "key", form.name) is form.region
     assert known.find(region, "key", "") is region
@@ -277,15 +285,52 @@ def test_a_form_is_found_again_by_its_name() -> None:
 
 
 def test_a_form_prints_and_parses_back() -> None:
-    form, *_ = forms(SPELLINGS["causal"], LICENCES)
+    form, *_ = folding(SPELLINGS["causal"], LICENCES)
     assert region_text(parse_region(region_text(form.region))) == region_text(form.region)
+
+
+def weighted_row(b: Builder, weights: Term) -> Term:
+    """Weights of a row against rows of values: a softmax that each value would compute anew."""
+    p = b.apply("recip", weights, b.total(weights, "j"), variant="none")
+    return b.total(b.apply("mul", p, b.read(1, {"j": 6, "e": 1})), "j")
+
+
+def test_a_factor_that_each_column_would_compute_is_kept() -> None:
+    b = Builder()
+    value = weighted_row(b, numerators(b, b.read(0, {"j": 1})))
+    region = b.region({"j": 70, "e": 6}, [70, 420], [(value, {"e": 1})])
+    (form,) = keeping(region)
+    (kept,) = form.region.inner
+    assert kept.op == "recip"
+    assert region_text(form.region).startswith(region_text(region))
+    machine, samples = Machine(4, 16), Samples({})
+    found = [c for c in legal_candidates(region, machine, samples, [form]) if c[0].form]
+    assert found
+    for candidate, kept_region in found[:4]:
+        run_and_compare(kept_region, candidate.schedule, {}, region)
+    best, _ = next(iter(legal_candidates(region, machine, samples, [form])))
+    assert best.form == form.name
+
+
+@pytest.mark.parametrize("kind", ["cheap", "own index", "updates"])
+def test_what_is_computed_once_anyway_is_not_kept(kind: str) -> None:
+    b = Builder()
+    x = b.read(0, {"j": 1})
+    weights = b.apply("mul", x, x) if kind == "cheap" else numerators(b, x)
+    value = b.total(b.apply("mul", weights, b.read(1, {"j": 1})), "j") if kind == "own index" else None
+    value = value or b.total(b.apply("mul", weights, b.read(1, {"j": 6, "e": 1})), "j")
+    strides: dict[str, Size] = {} if kind == "own index" else {"e": 1}
+    region = b.region({"j": 70, "e": 6}, [70, 420], [(value, strides)])
+    if kind == "updates":
+        region = replace(region, outputs=[replace(region.outputs[0], alias=0)])
+    assert not list(keeping(region))
 
 
 def test_forms_do_not_depend_on_the_hash_seed() -> None:
     code = (
         "from tests.search.test_forms import *\n"
         "for region in SPELLINGS.values():\n"
-        "    for form in forms(region, LICENCES):\n"
+        "    for form in folding(region, LICENCES):\n"
         "        print(form.name, region_text(form.region))\n"
     )
     first, *others = outputs_of_seeds(code)

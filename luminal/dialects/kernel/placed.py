@@ -114,7 +114,11 @@ class IndexOp(KernelOperation):
 
 @irdl_op_definition
 class GuardOp(KernelOperation):
-    """Whether an index lies below its size: sum(variable * weight) + tile coordinates < size."""
+    """Whether an index lies below its size: sum(variable * weight) + sum(tile coordinate * weight) < size.
+
+    `weights` are those of the variables, then those of one step along each tile axis: more than the axis' own where it
+    belongs to a part of the index.
+    """
 
     name = "kernel.guard"
     variables = var_operand_def(IndexType)
@@ -131,19 +135,31 @@ class GuardOp(KernelOperation):
         weights: Sequence[int],
         size: Dim,
         axes: tuple[TileAxis, ...],
+        steps: Sequence[int],
     ) -> GuardOp:
         return GuardOp.build(
             operands=[variables],
             properties={
                 "index": StringAttr(index),
-                "weights": ArrayAttr([IntAttr(weight) for weight in weights]),
+                "weights": ArrayAttr([IntAttr(weight) for weight in (*weights, *steps)]),
                 "size": SizeAttribute(size),
             },
             result_types=[TileType(Tile(bool_, axes))],
         )
 
+    @property
+    def outer(self) -> list[int]:
+        """The weights of the loop variables."""
+        return [weight.data for weight in self.weights][: len(self.variables)]
+
+    @property
+    def steps(self) -> list[int]:
+        """The weights of a step along each tile axis."""
+        return [weight.data for weight in self.weights][len(self.variables) :]
+
     def verify_(self) -> None:
-        check(len(self.weights) == len(self.variables), "kernel.guard: one weight for each loop variable")
+        wanted = len(self.variables) + len(self.tile.axes)
+        check(len(self.weights) == wanted, "kernel.guard: one weight for each loop variable and tile axis")
         check(self.tile.dtype == bool_, "kernel.guard gives bool")
 
 

@@ -87,8 +87,10 @@ class _Machine:
             case IndexOp():
                 self.tiles[op.result] = self.addresses(op.variables, op.address.data, op.tile.axes)
             case GuardOp():
-                base = sum(self.variables[v] * w.data for v, w in zip(op.variables, op.weights, strict=True))
-                offsets = _coordinates(op.tile.axes, [axis.weight for axis in op.tile.axes])
+                base = sum(
+                    self.variables[v] * weight for v, weight in zip(op.variables, op.outer, strict=True)
+                )
+                offsets = _coordinates(op.tile.axes, op.steps)
                 self.tiles[op.result] = (base + offsets) < op.size.data.evaluate(self.dims)
             case LoadOp():
                 self.load(op)

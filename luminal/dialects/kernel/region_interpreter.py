@@ -6,7 +6,7 @@ does not depend on.  This is what schedules are compared with, so it knows nothi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -155,12 +155,16 @@ class _Machine:
         if wrong.any():
             raise IndexError(f"address {int(where[wrong][0])} is outside of {memory.size} elements")
 
-    def _inside(self, indices: Iterable[str]) -> Array:
+    def _inside(self, indices: frozenset[str]) -> Array:
         """Where the parts of split indices among some make a place that the whole index has."""
         inside = np.ones([1] * len(self.axes), np.bool_)
         wholes = sorted({self.region.whole(name)[0] for name in indices if name in self.region.parents})
         for whole in wholes:
-            parts = [(part, weight) for part, (of, weight) in self.region.parents.items() if of == whole]
+            parts = [
+                (part, weight)
+                for part, (of, weight) in self.region.parents.items()
+                if of == whole and part in indices
+            ]
             places = self._scalar(np.int64(0))
             for part, weight in parts:
                 places = places + self._places(part) * np.int64(weight)
@@ -200,7 +204,7 @@ class _Machine:
         identity = from_bits(identity_bits(monoid, term.dtype), term.dtype)
         spread = machine._spread(product, indices)
         if has_parts:
-            spread = np.where(machine._inside(indices), spread, identity)
+            spread = np.where(machine._inside(product.free | set(indices)), spread, identity)
         with np.errstate(all="ignore"):
             found = _UFUNCS[monoid].reduce(
                 spread,

@@ -193,7 +193,9 @@ def _cast(op: PrimitiveOp) -> TensorType:
     if rounding == "bits" and source.dtype.size_bytes != result.dtype.size_bytes:
         raise DTypeError(f"{op.name} of bits keeps the size; {source.dtype} and {result.dtype} differ")
     if rounding == "soft" and {source.dtype, result.dtype} not in SOFT:
-        raise DTypeError(f"{op.name} is soft between f32 and f16 or bf16, not {source.dtype} and {result.dtype}")
+        raise DTypeError(
+            f"{op.name} is soft between f32 and f16 or bf16, not {source.dtype} and {result.dtype}"
+        )
     if rounding not in UNCHANGING:
         _dtype_in(op, source.dtype, FLOATS)
         if source.dtype is not result.dtype:

@@ -1,0 +1,116 @@
+"""Reductions over a long index in parts: each part of the index is reduced on its own, and the parts are then combined.
+
+    sum_j x[j]   ->   y[p] = sum_i x[p S + i], kept; sum_p y[p]
+
+The parts are independent of each other, so that a program with few results still has work for every core.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import cast
+
+from luminal.dialects.kernel.terms import Affine, LoadAttribute, Region, Term, TermTable
+from luminal.dim import Dim, as_dim, typical
+
+PARTS = 16
+"""How many parts there are at least, at a typical size of the index."""
+SMALLEST = 1024
+"""Values of the index in a part, at least."""
+FEW = 64
+"""Results of which a region may have as many at most: with more there is work for every core."""
+ASSOCIATIVE = ("sum", "prod", "max", "min")
+
+
+def region_in_parts(region: Region, licences: frozenset[str]) -> Region | None:
+    """The region with the longest of its reduced indices in parts; None where that makes no sense, or is not allowed:
+    floats are added and multiplied in another order under the licence reassociate alone."""
+    outputs = region.outputs
+    if region.inner or region.parents or len(outputs) != 1 or outputs[0].alias >= 0:
+        return None
+    terms = region.terms()
+    if any(term.op in ("loop", "scan") for term in terms):
+        return None
+    reduced = [term for term in terms if term.op == "reduce" and typical(region.elements(term)) <= FEW]
+    lengths = {index: typical(region.extents[index]) for term in reduced for index in term.reduce.indices}
+    index = max(sorted(lengths), key=lengths.__getitem__, default=None)
+    if index is None or lengths[index] < PARTS * SMALLEST:
+        return None
+    over = [term for term in terms if term.op == "reduce" and index in term.reduce.indices]
+    if not all(term in reduced and _may_split(term, index, licences) for term in over):
+        return None
+    size = 1 << (lengths[index] // PARTS).bit_length() - 1
+    return _Splitting(region, index, size).region()
+
+
+def _may_split(term: Term, index: str, licences: frozenset[str]) -> bool:
+    monoid = term.reduce.monoid
+    exact = monoid in ("max", "min") or not term.dtype.is_float
+    return (
+        monoid in ASSOCIATIVE
+        and len(term.operands) == 1
+        and index in term.operands[0].free
+        and (exact or "reassociate" in licences)
+    )
+
+
+class _Splitting:
+    """Copies a region's terms, with one index in parts where it is reduced."""
+
+    def __init__(self, source: Region, index: str, size: int) -> None:
+        self.source, self.index, self.table = source, index, TermTable()
+        self.part, self.inner = f"{index}p", f"{index}i"
+        self.whole = f"{index}w"
+        self.weights = {self.part: size, self.inner: 1}
+        self.copies: dict[tuple[Term, bool], Term] = {}
+        self.kept: list[Term] = []
+
+    def region(self) -> Region:
+        source = self.source
+        for term in source.terms():
+            for inside in (False, True) if self.index in term.free else (False,):
+                self.copies[term, inside] = self._copy(term, inside)
+        (output,) = source.outputs
+        dynamic, guard = (
+            None if term is None else self.copies[term, False] for term in (output.dynamic, output.guard)
+        )
+        made = replace(output, term=self.copies[output.term, False], dynamic=dynamic, guard=guard)
+        length = source.extents[self.index]
+        extents = dict(source.extents)
+        size = self.weights[self.part]
+        extents[self.part], extents[self.inner] = (length + (size - 1)) // size, as_dim(size)
+        # results may have the index itself: what is reduced in parts is another one of the same size
+        extents[self.whole] = length
+        parents = {name: (self.whole, weight) for name, weight in self.weights.items()}
+        inner = [term for term in self.kept if term is not made.term]
+        return Region(self.table, extents, source.arguments, [made], inner, parents)
+
+    def _copy(self, term: Term, inside: bool) -> Term:
+        over = term.op == "reduce" and self.index in term.reduce.indices
+        operands = tuple(
+            self.copies[operand, (inside or over) and self.index in operand.free] for operand in term.operands
+        )
+        if over:
+            others = [index for index in term.reduce.indices if index != self.index]
+            within = (*others, self.inner)
+            partial = self.table.reduce(term.reduce.monoid, within, operands)
+            total = self.table.reduce(term.reduce.monoid, (self.part,), (partial,))
+            self.kept += [partial, total]
+            return total
+        free = term.free - {self.index} | frozenset(self.weights) if inside else term.free
+        attribute = in_parts(term.attribute, self.index, self.weights) if inside else term.attribute
+        return self.table.make(term.op, operands, attribute, term.dtype, free)
+
+
+def in_parts(attribute: object, index: str, weights: Mapping[str, int]) -> object:
+    """An attribute whose addresses speak of the parts of an index, which have these weights."""
+    if isinstance(attribute, Affine):
+        strides: dict[str, Dim] = dict(attribute.strides)
+        stride = strides.pop(index, as_dim(0))
+        return Affine.of(
+            {**strides, **{part: stride * weight for part, weight in weights.items()}}, attribute.offset
+        )
+    if isinstance(attribute, LoadAttribute):
+        return attribute._replace(address=cast(Affine, in_parts(attribute.address, index, weights)))
+    return attribute

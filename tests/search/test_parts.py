@@ -1,0 +1,130 @@
+"""Reductions in parts: equal to the whole, with work for every core, under the licence that they need."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from luminal.dialects.kernel.region_interpreter import evaluate
+from luminal.dialects.kernel.region_text import parse_region, region_text
+from luminal.dialects.kernel.terms import Region, Term
+from luminal.dim import Dim, dim
+from luminal.dtype import f32
+from luminal.search import parts
+from luminal.search.candidates import legal_candidates
+from luminal.search.forms import Form
+from luminal.search.machine import Machine
+from luminal.search.parts import region_in_parts
+from luminal.search.samples import Samples
+from tests.kernel.regions import Builder
+from tests.kernel.test_place import run_and_compare
+
+LICENCES = frozenset({"reassociate"})
+LENGTH = 300
+
+
+def squares(b: Builder, x: Term) -> Term:
+    return b.total(b.apply("mul", x, x), "j")
+
+
+def largest(b: Builder, x: Term) -> Term:
+    return b.total(x, "j", monoid="max")
+
+
+def exponentials(b: Builder, x: Term) -> Term:
+    """A sum that needs a maximum over the same index, both in parts."""
+    return b.total(b.apply("exp2", b.minus(x, largest(b, x)), variant="e"), "j")
+
+
+def softmax(b: Builder, x: Term) -> Term:
+    """Results over the index that is reduced."""
+    p = b.apply("exp2", b.minus(x, largest(b, x)), variant="e")
+    return b.apply("recip", p, b.total(p, "j"), variant="none")
+
+
+def region_of(spell: Callable[[Builder, Term], Term], length: int | Dim = LENGTH) -> Region:
+    b = Builder()
+    value = spell(b, b.read(0, {"j": 1}))
+    return b.region({"j": length}, [length], [(value, {"j": 1} if value.free else {})])
+
+
+@pytest.fixture(autouse=True)
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts, "SMALLEST", 8)
+
+
+@pytest.mark.parametrize("spell", [squares, largest, exponentials, softmax])
+def test_a_region_in_parts_gives_what_it_gave(spell: Callable[[Builder, Term], Term]) -> None:
+    region = region_of(spell)
+    found = region_in_parts(region, LICENCES)
+    assert found is not None
+    x = np.random.default_rng(0).standard_normal(LENGTH).astype(np.float32)
+    (got,), (wanted,) = evaluate(found, [x], {}), evaluate(region, [x], {})
+    np.testing.assert_allclose(got, wanted, rtol=1e-5)
+    assert region_text(parse_region(region_text(found))) == region_text(found)
+
+
+@pytest.mark.parametrize("spell", [squares, largest, exponentials, softmax])
+def test_schedules_of_parts_compute_them(spell: Callable[[Builder, Term], Term]) -> None:
+    """Those with parts as lanes too, whose last vector holds parts that do not exist."""
+    for length, sizes in ((LENGTH, {}), (dim("n", min=1), {"n": LENGTH})):
+        region = region_of(spell, length)
+        found = region_in_parts(region, LICENCES)
+        if found is None:  # the typical size of a symbol is too short
+            found = region_in_parts_of(region)
+        machine = Machine(4, 16, threads=2)
+        timed = legal_candidates(region, machine, Samples(sizes), [Form("in parts", found)])
+        candidates = [candidate for candidate, _ in timed if candidate.form]
+        assert candidates
+        assert any("parallel" in str(candidate.schedule) for candidate in candidates)
+        for candidate in candidates[:: max(1, len(candidates) // 6)]:
+            for size in (LENGTH,) if not sizes else (1, 33, LENGTH):
+                run_and_compare(found, candidate.schedule, {"n": size} if sizes else {}, region)
+
+
+def region_in_parts_of(region: Region) -> Region:
+    parts.SMALLEST, saved = 1, parts.SMALLEST
+    try:
+        found = region_in_parts(region, LICENCES)
+    finally:
+        parts.SMALLEST = saved
+    assert found is not None
+    return found
+
+
+def test_parts_are_first_where_few_results_leave_cores_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts, "SMALLEST", 1024)
+    region = region_of(squares, 1_000_003)
+    found = region_in_parts(region, LICENCES)
+    assert found is not None
+    forms = [Form("in parts", found)]
+    first, _ = next(iter(legal_candidates(region, Machine(16, 32, threads=2), Samples({}), forms)))
+    assert first.form == "in parts"
+
+
+def test_there_are_no_parts_without_the_licence_but_for_what_is_exact() -> None:
+    assert region_in_parts(region_of(squares), frozenset()) is None
+    assert region_in_parts(region_of(largest), frozenset()) is not None
+
+
+@pytest.mark.parametrize("kind", ["short", "many results", "updates", "same everywhere", "argmax"])
+def test_what_is_not_reduced_in_parts(kind: str) -> None:
+    b = Builder()
+    x = b.read(0, {"i": LENGTH, "j": 1})
+    strides = {"i": 1}
+    rows = parts.FEW + 1 if kind == "many results" else 2
+    if kind == "same everywhere":
+        value = b.total(b.read(0, {"i": 1}), "j")
+    elif kind == "argmax":
+        value = b.total(x, "j", monoid="argmax")
+    else:
+        value = squares(b, x)
+    length = 20 if kind == "short" else LENGTH
+    region = b.region({"i": rows, "j": length}, [rows * LENGTH], [(value, dict(strides))])
+    if kind == "updates":
+        region = replace(region, outputs=[replace(region.outputs[0], alias=0)])
+    assert region_in_parts(region, LICENCES) is None
+    assert value.dtype == f32 or kind == "argmax"
