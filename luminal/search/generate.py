@@ -164,7 +164,7 @@ class Generator(NestGenerator):
         """Those of a region that takes one core so long, its traffic aside, and has the outermost factors."""
         parallel = [position for position, factor in enumerate(factors) if factor.role == "parallel"]
         return tuple(
-            Estimate(with_traffic(core, traffic), math.prod(_trips(shapes, factors, p) for p in parallel))
+            Estimate(with_traffic(core, traffic), math.prod(trips(shapes, factors, p) for p in parallel))
             for shapes, core, traffic in zip(self.priced, seconds, self.traffic, strict=True)
         )
 
@@ -181,7 +181,7 @@ class Generator(NestGenerator):
                 break
             seen.add(factor.index)
             result[position] = Factor(factor.index, factor.extent, "parallel", factor.name)
-            grid *= _trips(self.shapes, factors, position)
+            grid *= trips(self.shapes, factors, position)
         return tuple(result)
 
     def _merged(self) -> list[Candidate]:
@@ -388,7 +388,7 @@ def _rotated(values: Sequence[Element], number: int) -> tuple[Element, ...]:
     return (*values[number:], *values[:number])
 
 
-def _trips(shapes: Shapes, factors: tuple[Factor, ...], position: int) -> int:
+def trips(shapes: Shapes, factors: tuple[Factor, ...], position: int) -> int:
     """How often a loop runs around those inside it."""
     factor = factors[position]
     if factor.extent is not None:
