@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import shutil
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from pathlib import Path
 
 from rich.console import Console
@@ -16,7 +17,7 @@ from luminal.search.database import FILE_NAME, Database
 from luminal.search.exchange import read_entries, write_entries
 from luminal.source import source_digest
 
-PARTS = {"objects": "objects", "schedules": f"{FILE_NAME}*"}
+PARTS = {"objects": "objects", "schedules": "schedules*.sqlite*"}
 """What Luminal puts into the folder, as patterns; nothing else there is counted or removed."""
 DIGITS = 12
 """How much of a source's hash is shown."""
@@ -49,7 +50,9 @@ def _show(options: argparse.Namespace) -> None:
     if not (root / FILE_NAME).exists():
         return
     table = Table("target", "threads", "source", "found", "imported", "timings", box=None)
-    for count in Database(root / FILE_NAME).counts():
+    with closing(Database(root / FILE_NAME)) as database:
+        counts = database.counts()
+    for count in counts:
         own = "this" if count.source == source_digest() else count.source[:DIGITS]
         numbers = map(str, (count.timed, count.imported, count.timings))
         table.add_row(count.target, str(count.threads), own, *numbers)
@@ -57,14 +60,16 @@ def _show(options: argparse.Namespace) -> None:
 
 
 def _export(options: argparse.Namespace) -> None:
-    entries = Database(cache_directory() / FILE_NAME).entries()
+    with closing(Database(cache_directory() / FILE_NAME)) as database:
+        entries = database.entries()
     write_entries(options.file, entries)
     print(f"{len(entries)} schedules written to {options.file}")
 
 
 def _import(options: argparse.Namespace) -> None:
     entries = read_entries(options.file)
-    Database(cache_directory() / FILE_NAME).merge(entries)
+    with closing(Database(cache_directory() / FILE_NAME)) as database:
+        database.merge(entries)
     print(f"{len(entries)} schedules taken from {options.file}")
 
 

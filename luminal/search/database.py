@@ -4,9 +4,8 @@ A *winner* is keyed by region (its structure, with dtypes), bucket of sizes, tar
 What this machine timed with this source is used as it is; what other machines, threads, sizes and sources found for the
 region, or what was imported, are seeds: the search times them first.  A *timing* is what one candidate took.
 
-One connection a process; many processes and threads may use one file at once.  Each write is one transaction under a
-rollback journal, which needs no memory that processes share, so that the file may lie on a network's file system; a
-process that is killed leaves what it had committed.
+Many processes and threads may use one file at once.  Each write is one transaction in SQLite's write-ahead log: a
+process that is killed leaves what it had committed, and a loss of power may take the last of it, no more.
 """
 
 from __future__ import annotations
@@ -24,27 +23,26 @@ from luminal.errors import CacheFileError
 from luminal.search.machine import Machine
 from luminal.source import source_digest
 
-FILE_NAME = "schedules.sqlite"
+LAYOUT = 5
+"""The number of the tables' layout: another one has a file of its own."""
+FILE_NAME = f"schedules-{LAYOUT}.sqlite"
 WINNERS, TIMINGS = 20_000, 50_000
 """How many of each the file keeps, some tens of megabytes: beyond that the oldest go, imported winners first."""
 CHECK_EVERY = 64
 """Regions stored by a process between two looks at how much there is."""
-LAYOUT = 5
-"""The number of the tables' layout; a file of another one is set aside."""
 
 _KEY = "region, bucket, target, threads, source"
 _WON = "schedule, cost, form, seconds, candidates"
 _CREATE = (
-    f"""create table winners (
+    f"""create table if not exists winners (
         region text, bucket text, target text, threads integer, source text,
         schedule text, cost integer, form text, seconds real, candidates integer, imported integer,
         primary key ({_KEY}, imported))""",
-    """create table timings (
+    """create table if not exists timings (
         region text, sizes text, target text, threads integer, source text,
         schedule text, form text, estimate real, seconds real,
         primary key (region, sizes, target, threads, source, schedule, form))""",
-    "create table regions (region text primary key, content text)",
-    f"pragma user_version={LAYOUT}",
+    "create table if not exists regions (region text primary key, content text)",
 )
 _KEEP = f"""insert into winners values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
     on conflict ({_KEY}, imported) do update set ({_WON}) =
@@ -128,7 +126,7 @@ class Database:
         self.source = source_digest() if source is None else source
         self._lock = threading.Lock()
         self._stored = 0
-        self._inode = -1
+        self._inode, self._lasting = -1, True
         self._connection = self._open()
 
     # ---- what the search asks
@@ -186,6 +184,8 @@ class Database:
         matter.  Those that were timed here stay beside them.
         """
         rows = [(*astuple(entry), 1) for entry in entries]
+        if not self._lasting:
+            raise CacheFileError(f"nothing was imported: {self.path} cannot be written")
         with self._lock:
             try:
                 _transact(self._connection, [(_KEEP + _BETTER, rows), *_prune()])
@@ -243,15 +243,17 @@ class Database:
                 if connection is not None:
                     connection.close()
                 self._set_aside()
+        self._lasting = False
         return _prepared(_connect(":memory:"))
 
     def _set_aside(self) -> None:
         """Rename the damaged file, where another process has not been faster.
 
-        Its journal stays: SQLite does not apply one to a file that is empty.
+        Its log stays: SQLite removes one that lies beside a new file.
         """
         with contextlib.suppress(OSError):
             if self.path.stat().st_ino == self._inode:
+                Path(f"{self.path}-shm").unlink(missing_ok=True)
                 self.path.replace(f"{self.path}.damaged")
 
 
@@ -260,22 +262,13 @@ def _connect(name: str) -> sqlite3.Connection:
 
 
 def _prepared(connection: sqlite3.Connection) -> sqlite3.Connection:
-    """The connection, with its tables; DatabaseError for a file of another layout."""
-    if _layout(connection) == LAYOUT:
-        return connection
-    with connection:
-        connection.execute("begin immediate")
-        if _layout(connection) == LAYOUT:  # another process has been faster
-            return connection
-        if connection.execute("select count(*) from sqlite_master").fetchone()[0]:
-            raise sqlite3.DatabaseError("the file has another layout")
-        for statement in _CREATE:
-            connection.execute(statement)
+    """The connection, with its tables."""
+    with contextlib.suppress(sqlite3.OperationalError):  # another process is doing the same
+        connection.execute("pragma journal_mode=wal")
+    connection.execute("pragma synchronous=normal")
+    for statement in _CREATE:
+        connection.execute(statement)
     return connection
-
-
-def _layout(connection: sqlite3.Connection) -> int:
-    return connection.execute("pragma user_version").fetchone()[0]
 
 
 def _transact(

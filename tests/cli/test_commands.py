@@ -72,7 +72,7 @@ def test_search_and_cache(graph: str, capsys: pytest.CaptureFixture[str]) -> Non
     assert "parallel" in printed and "2 kernels, 2 launches" in printed
     assert main(["cache"]) == 0
     shown = capsys.readouterr().out
-    assert "objects: 0 files" not in shown and "schedules: 1 files" in shown
+    assert re.search(r"objects: [1-9].*\nschedules: [1-9]", shown)
     assert re.search(r"cpu .* this +2 +0 +[1-9]", shown)
     assert main(["cache", "clear"]) == 0
     capsys.readouterr()
