@@ -91,8 +91,10 @@ class TimedChooser:
         dims = Shapes(region, samples.expected).values
         seeds = self._seeds(region, key, bucket, samples)
         trials = self._trials(region, key, samples, seeds)
-        budget = replace(self.budget, candidates=self.budget.candidates + len(seeds))
-        outcomes = self.profiler.profile(region, trials, dims, self.machine.threads, budget)
+        widened = replace(
+            self.budget, candidates=self.budget.candidates + len(seeds), least=self.budget.least + len(seeds)
+        )
+        outcomes = self.profiler.profile(region, trials, dims, self.machine.threads, widened)
         if outcomes is None:
             return self._modelled(region, key, samples), [], "model"
         if not outcomes:

@@ -201,6 +201,14 @@ def test_a_remembered_schedule_that_is_not_legal_is_no_candidate(
     assert [str(schedule) for schedule in measurer.schedules] == schedules(small(), 2)
 
 
+def test_a_seed_is_not_taken_untimed_however_slow(tmp_path: Path) -> None:
+    *_, seed = schedules(small(), 5)
+    database = seeded(tmp_path / "schedules.sqlite", [Winner(seed, 12)])
+    measurer = Interpreter(delays=[0.05, 0.0])
+    choice = choose(measurer, small(), Budget(3, 0.01, 0.0), database)
+    assert [str(schedule) for schedule in measurer.schedules] == [seed, str(choice.schedule)]
+
+
 def test_a_single_candidate_is_the_models_own(tmp_path: Path) -> None:
     first, second = schedules(small(), 2)
     database = seeded(tmp_path / "schedules.sqlite", [Winner(second, 12)])
