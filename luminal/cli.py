@@ -19,7 +19,7 @@ SUBCOMMANDS = {
     "explain": ("luminal.commands.explain", "print every level of what a graph compiles to"),
     "bench": ("luminal.bench", "compare eager, Inductor and Luminal on a suite"),
     "doctor": ("luminal.doctor", "say what of this machine Luminal can use"),
-    "cache": ("luminal.commands.cache", "show or clear what is kept on disk"),
+    "cache": ("luminal.commands.cache", "show, export, import or clear what is kept on disk"),
 }
 
 

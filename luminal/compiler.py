@@ -12,8 +12,6 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from xdsl.dialects.builtin import ModuleOp
@@ -33,6 +31,7 @@ from luminal.plan.kernels import Kernel
 from luminal.plan.native_entry import FrameLayout, entry_text, segment_names
 from luminal.plan.plan import Plan, plan_from_json, plan_to_json
 from luminal.runtimes.reference import ReferenceRuntime, graph_of
+from luminal.source import source_digest
 from luminal.stats import Stats, record
 
 if TYPE_CHECKING:
@@ -71,16 +70,6 @@ def compile_module(
     if target == "reference":
         return ReferenceRuntime().compile(module.clone(), 1, {})
     return _Compilation(module, target, chosen).run()
-
-
-@lru_cache(maxsize=1)
-def source_digest() -> str:
-    """A hash of the package's own source: what another version compiled is never loaded."""
-    root = Path(__file__).parent
-    digest = hashlib.sha256()
-    for path in sorted(root.rglob("*.py")):
-        digest.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes())
-    return digest.hexdigest()
 
 
 @dataclass

@@ -97,6 +97,10 @@ class LicenceError(LuminalError, ValueError):
     """A licence name is unknown, or a rewrite lacks the licence that it needs."""
 
 
+class CacheFileError(LuminalError, ValueError):
+    """A file of exported results that cannot be read or written, is damaged, or is something else."""
+
+
 class SoundnessError(LuminalError, AssertionError):
     """A kernel that the compiler made disagrees with the reference: a bug of the compiler, with what shows it."""
 

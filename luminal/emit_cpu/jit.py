@@ -9,6 +9,7 @@ own.
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import itertools
 import os
 import threading
@@ -85,6 +86,12 @@ class Target:
     def key(self) -> str:
         """What an object depends on besides its text."""
         return f"{self.triple} {self.cpu} {self.features} llvm {'.'.join(map(str, llvm.llvm_version_info))}"
+
+    @property
+    def name(self) -> str:
+        """A short name that tells processors apart; features and LLVM's version are in its last word."""
+        architecture = self.triple.partition("-")[0]
+        return f"cpu {architecture} {self.cpu} {hashlib.sha256(self.key.encode()).hexdigest()[:8]}"
 
     def has(self, feature: str) -> bool:
         return f"+{feature}" in self.features.split(",")

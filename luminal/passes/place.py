@@ -50,6 +50,10 @@ class _Placer(FoldPlacement):
     """Loops around values: the heart of the pass."""
 
     def function(self, name: str, licences: Sequence[str], cost: int | None) -> FunctionOp:
+        computed = {target.output for stage in self.schedule.roots for target in stage.targets}
+        missing = sorted(set(range(len(self.region.outputs))) - computed)
+        if missing:
+            raise ScheduleError(f"schedule {self.schedule}: no stage computes outputs {missing}")
         for stage in self.schedule.roots:
             self._emit_stage(self._open_stage(stage))
         self.body.add_op(YieldOp.of([]))

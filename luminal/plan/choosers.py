@@ -15,7 +15,7 @@ from luminal.plan.measure import HostMeasurer, host_machine
 from luminal.plan.native_kernels import KernelCompiler
 from luminal.search.candidates import plain_candidate
 from luminal.search.chooser import Choice, TimedChooser
-from luminal.search.database import Database
+from luminal.search.database import FILE_NAME, Database
 from luminal.search.forms import Forms
 from luminal.search.machine import Machine
 from luminal.search.profile import Budget, LocalProfiler
@@ -46,7 +46,7 @@ def timed_chooser(
     compiler: KernelCompiler, options: CompileOptions, forms: Forms | None = None
 ) -> TimedChooser:
     """A short timed search, or a long one; what it finds is kept for the next process."""
-    database = _database(cache_directory() / "schedules.sqlite", os.getpid()) if options.cache else None
+    database = _database(cache_directory() / FILE_NAME, os.getpid()) if options.cache else None
     budget = BUDGETS[options.mode]
     if options.candidates:
         budget = replace(budget, candidates=options.candidates)

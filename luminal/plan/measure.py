@@ -33,7 +33,7 @@ MOST_COPIES = 16
 def host_machine(threads: int) -> Machine:
     """This machine, for the generator and the roofline."""
     target = Target.host()
-    return Machine(target.vector_bits // 32, target.vector_registers, threads=threads)
+    return Machine(target.vector_bits // 32, target.vector_registers, threads=threads, target=target.name)
 
 
 class HostMeasurer:

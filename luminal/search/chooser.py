@@ -1,28 +1,32 @@
 """Choosing a region's schedule: the roofline orders the candidates, the machine decides among the first few.
 
 Every candidate that is timed has first been compared with the reference; one that disagrees is an error of the compiler
-and is raised as such, never skipped.
+and is raised as such, never skipped.  What is known of the region from elsewhere is timed first.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from luminal.dialects.kernel.region_text import region_text
-from luminal.dialects.kernel.schedule import Schedule, parse_schedule
+from luminal.dialects.kernel.schedule import Schedule
 from luminal.dialects.kernel.terms import Region
 from luminal.errors import ScheduleError
 from luminal.search.candidates import legal_candidates
-from luminal.search.database import Database, Winner
+from luminal.search.database import Database, Timing, Winner
 from luminal.search.forms import Forms
 from luminal.search.generate import Candidate
 from luminal.search.machine import Machine
 from luminal.search.profile import Budget, Outcome, Profiler, Trial
 from luminal.search.record import RegionRecord, SearchRecord
 from luminal.search.samples import Samples
+from luminal.search.seeds import RECALLED, recalled, seed_trials
 from luminal.search.shapes import Shapes
+
+SEEDS = 2
+"""How many schedules from elsewhere are timed beside those that the budget allows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,32 +85,55 @@ class TimedChooser:
         if not samples.is_valid:
             return self._modelled(region, key, samples), [], "model"
         bucket = _bucket_of(samples)
-        known = None if self.database is None else self.database.find(key, bucket, self.machine)
-        if known is not None and self.forms.find(region, key, known.form) is not None:
-            return Choice(parse_schedule(known.schedule), known.cost, known.form), [], "database"
+        remembered = self._remembered(region, key, bucket, samples)
+        if remembered is not None:
+            return remembered, [], "database"
         dims = Shapes(region, samples.expected).values
-        trials = self._trials(region, key, samples)
-        outcomes = self.profiler.profile(region, trials, dims, self.machine.threads, self.budget)
+        seeds = self._seeds(region, key, bucket, samples)
+        trials = self._trials(region, key, samples, seeds)
+        widened = replace(
+            self.budget, candidates=self.budget.candidates + len(seeds), least=self.budget.least + len(seeds)
+        )
+        outcomes = self.profiler.profile(region, trials, dims, self.machine.threads, widened)
         if outcomes is None:
             return self._modelled(region, key, samples), [], "model"
         if not outcomes:
             raise ScheduleError(f"the region has no legal schedule:\n{region_text(region)}")
         choice, seconds = self._best(outcomes)
         if self.database is not None:
-            winner = Winner(str(choice.schedule), choice.cost, choice.form)
-            self.database.store(key, bucket, self.machine, winner, seconds)
+            winner = Winner(str(choice.schedule), choice.cost, choice.form, seconds, self.budget.candidates)
+            timings = _timings(region, samples, outcomes, self.machine, self.database.source)
+            self.database.store(key, bucket, self.machine, winner, timings)
         return choice, outcomes, "timed"
+
+    def _remembered(self, region: Region, key: str, bucket: str, samples: Samples) -> Choice | None:
+        """What this machine found with this source, by a search at least as wide as this one."""
+        known = None if self.database is None else self.database.find(key, bucket, self.machine)
+        if known is None or known.candidates < self.budget.candidates:
+            return None
+        trial = recalled(region, key, known, samples, self.forms)
+        return None if trial is None else Choice(trial[0].schedule, known.cost, known.form)
+
+    def _seeds(self, region: Region, key: str, bucket: str, samples: Samples) -> list[Trial]:
+        """What is known from elsewhere; nothing where a single candidate is taken untimed."""
+        if self.database is None or self.budget.candidates == 1:
+            return []
+        known = self.database.seeds(key, bucket, self.machine)
+        return list(seed_trials(region, key, known, samples, self.forms, SEEDS))
 
     def _modelled(self, region: Region, key: str, samples: Samples) -> Choice:
         return ModelChooser(self.machine, self.forms).choose(region, key, samples)
 
-    def _trials(self, region: Region, key: str, samples: Samples) -> Iterator[Trial]:
-        """What is worth timing: plain loops only where there is nothing else."""
+    def _trials(self, region: Region, key: str, samples: Samples, seeds: Sequence[Trial]) -> Iterator[Trial]:
+        """What is worth timing, seeds first: plain loops only where there is nothing else."""
+        yield from seeds
+        known = {(seed.form, seed.schedule) for seed, _ in seeds}
         forms = self.forms.of(region, key)
         for number, trial in enumerate(legal_candidates(region, self.machine, samples, forms)):
             if number and trial[0].kind == "scalar":
                 return
-            yield trial
+            if (trial[0].form, trial[0].schedule) not in known:
+                yield trial
 
     def _best(self, outcomes: list[Outcome]) -> tuple[Choice, float]:
         timed = [(outcome.seconds, outcome.candidate) for outcome in outcomes if outcome.seconds is not None]
@@ -121,6 +148,23 @@ class TimedChooser:
 
 def _choice(candidate: Candidate) -> Choice:
     return Choice(candidate.schedule, candidate.cost, candidate.form)
+
+
+def _timings(
+    region: Region, samples: Samples, outcomes: Sequence[Outcome], machine: Machine, source: str
+) -> list[Timing]:
+    """What was timed; the model has no estimate of a recalled schedule."""
+    found: list[Timing] = []
+    for outcome in outcomes:
+        candidate, seconds = outcome.candidate, outcome.seconds
+        if seconds is None:
+            continue
+        estimate = None if candidate.kind == RECALLED else candidate.estimate.seconds(machine)
+        schedule = str(candidate.schedule)
+        found.append(
+            Timing(region_text(region), samples.expected, source, schedule, candidate.form, estimate, seconds)
+        )
+    return found
 
 
 def _bucket_of(samples: Samples) -> str:

@@ -1,90 +1,290 @@
-"""What the search found, in one SQLite file per user: keyed by region, sizes, machine and version."""
+"""What the search found and timed, in one SQLite file per user.
+
+A *winner* is keyed by region (its structure, with dtypes), bucket of sizes, target, threads and source of the package.
+What this machine timed with this source is used as it is; what other machines, threads, sizes and sources found for the
+region, or what was imported, are seeds: the search times them first.  A *timing* is what one candidate took.
+
+Many processes and threads may use one file at once.  Each write is one transaction in SQLite's write-ahead log: a
+process that is killed leaves what it had committed, and a loss of power may take the last of it, no more.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
+import json
 import sqlite3
 import threading
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
+from luminal.errors import CacheFileError
 from luminal.search.machine import Machine
+from luminal.source import source_digest
 
-VERSION = 4
-_SCHEMA = """create table if not exists winners (
-    region text, bucket text, machine text, version integer, form text, schedule text, cost integer, seconds real,
-    primary key (region, bucket, machine, version))"""
+LAYOUT = 5
+"""The number of the tables' layout: another one has a file of its own."""
+FILE_NAME = f"schedules-{LAYOUT}.sqlite"
+WINNERS, TIMINGS = 20_000, 50_000
+"""How many of each the file keeps, some tens of megabytes: beyond that the oldest go, imported winners first."""
+CHECK_EVERY = 64
+"""Regions stored by a process between two looks at how much there is."""
+
+_KEY = "region, bucket, target, threads, source"
+_WON = "schedule, cost, form, seconds, candidates"
+_CREATE = (
+    f"""create table if not exists winners (
+        region text, bucket text, target text, threads integer, source text,
+        schedule text, cost integer, form text, seconds real, candidates integer, imported integer,
+        primary key ({_KEY}, imported))""",
+    """create table if not exists timings (
+        region text, sizes text, target text, threads integer, source text,
+        schedule text, form text, estimate real, seconds real,
+        primary key (region, sizes, target, threads, source, schedule, form))""",
+    "create table if not exists regions (region text primary key, content text)",
+)
+_KEEP = f"""insert into winners values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    on conflict ({_KEY}, imported) do update set ({_WON}) =
+    (excluded.schedule, excluded.cost, excluded.form, excluded.seconds, excluded.candidates) where """
+_LATER = "excluded.candidates >= winners.candidates"
+_BETTER = "(excluded.candidates, -excluded.seconds) > (winners.candidates, -winners.seconds)"
+_TIMED = """insert into timings values (?, ?, ?, ?, ?, ?, ?, ?, ?)
+    on conflict do update set seconds=excluded.seconds, estimate=coalesce(excluded.estimate, estimate)"""
+_NEAREST = f"""select {_WON} from winners where region=?
+    order by (bucket=?) + (target=?) + (threads=?) desc, imported, candidates desc, rowid desc limit ?"""
+_COUNT = """select target, threads, source, sum(timed), sum(imported), sum(timings) from (
+        select target, threads, source, imported=0 as timed, imported, 0 as timings from winners
+        union all select target, threads, source, 0, 0, 1 from timings)
+    group by target, threads, source order by target, threads, source"""
 
 
 @dataclass(frozen=True, slots=True)
 class Winner:
-    """A schedule as text, the nanoseconds of one of its parallel iterations, and the form of the region that it is
-    for."""
+    """A schedule as text, the nanoseconds of one of its parallel iterations, the form of the region that it is for, its
+    seconds, and how many candidates the search that found it might time."""
 
     schedule: str
     cost: int
     form: str = ""
+    seconds: float = 0.0
+    candidates: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A winner after its whole key: what is exported, and imported elsewhere."""
+
+    region: str
+    bucket: str
+    target: str
+    threads: int
+    source: str
+    schedule: str
+    cost: int
+    form: str
+    seconds: float
+    candidates: int
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """What a candidate took last: `region` as text, `sizes` of its symbols, the `source` that compiled it, `schedule`
+    as text for a form of the region, the model's `estimate` in seconds where it has one, and measured `seconds`."""
+
+    region: str
+    sizes: Mapping[str, int]
+    source: str
+    schedule: str
+    form: str
+    estimate: float | None
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """How many winners, timed here or imported, and timings there are of one target, thread count and source."""
+
+    target: str
+    threads: int
+    source: str
+    timed: int
+    imported: int
+    timings: int
 
 
 class Database:
-    """Winning schedules; many processes and threads may use one file at once.
+    """Winners and timings; `source` is that of the package.
 
-    A file that is no database is set aside (renamed) and begun anew, and one that cannot be read or written for the
-    moment (busy, full, read-only) knows and keeps nothing: a damaged cache costs time and no result.
+    A file that is no database is set aside (renamed) and begun anew; one that cannot be read or written for the moment
+    (busy, full, read-only) knows and keeps nothing, and where there can be no file at all, results live as long as the
+    process: a damaged cache costs time and no result.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, source: str | None = None) -> None:
         self.path = path
+        self.source = source_digest() if source is None else source
         self._lock = threading.Lock()
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._connection = self._connect()
-        self._run("pragma journal_mode=wal")
-        self._run(_SCHEMA)
+        self._stored = 0
+        self._inode, self._lasting = -1, True
+        self._connection = self._open()
 
-    def _connect(self) -> sqlite3.Connection:
-        return sqlite3.connect(self.path, timeout=10.0, isolation_level=None, check_same_thread=False)
-
-    def _run(self, statement: str, values: tuple[object, ...] = ()) -> list[tuple[Any, ...]]:
-        """The rows of a statement; none where the file is damaged, which is then begun anew, or not to be had."""
-        with self._lock:
-            try:
-                return self._connection.execute(statement, values).fetchall()
-            except sqlite3.OperationalError:
-                return []
-            except sqlite3.DatabaseError:
-                self._connection.close()
-                for part in ("-wal", "-shm", ""):
-                    with contextlib.suppress(
-                        FileNotFoundError
-                    ):  # it has none, or another process has been faster
-                        Path(f"{self.path}{part}").replace(f"{self.path}{part}.damaged")
-                self._connection = self._connect()
-                with contextlib.suppress(sqlite3.OperationalError):
-                    self._connection.execute(_SCHEMA)
-                return []
+    # ---- what the search asks
 
     def find(self, region: str, bucket: str, machine: Machine) -> Winner | None:
-        """What won, or None where nothing is known."""
-        rows = self._run(
-            "select schedule, cost, form from winners where region=? and bucket=? and machine=? and version=?",
-            (_digest(region), bucket, repr(machine), VERSION),
+        """What won on this machine with this source, or None where nothing is known."""
+        rows = self._read(
+            f"select {_WON} from winners where ({_KEY}) = (?, ?, ?, ?, ?) and not imported",
+            (region, bucket, machine.target, machine.threads, self.source),
         )
-        return Winner(str(rows[0][0]), int(rows[0][1]), str(rows[0][2])) if rows else None
+        return Winner(*rows[0]) if rows else None
 
-    def store(self, region: str, bucket: str, machine: Machine, winner: Winner, seconds: float) -> None:
-        """Remember a winner; the last one stays."""
-        key = (_digest(region), bucket, repr(machine), VERSION)
-        self._run(
-            "insert or replace into winners values (?, ?, ?, ?, ?, ?, ?, ?)",
-            (*key, winner.form, winner.schedule, winner.cost, seconds),
+    def seeds(self, region: str, bucket: str, machine: Machine, most: int = 16) -> list[Winner]:
+        """All that is known of a region, what is nearest to this bucket and machine first."""
+        rows = self._read(_NEAREST, (region, bucket, machine.target, machine.threads, most))
+        return [Winner(*row) for row in rows]
+
+    def store(
+        self, region: str, bucket: str, machine: Machine, winner: Winner, timings: Sequence[Timing] = ()
+    ) -> None:
+        """Remember a winner and what was timed to find it; the last one of the widest search stays."""
+        key = (region, bucket, machine.target, machine.threads, self.source)
+        rows = [
+            (region, json.dumps(dict(timing.sizes), sort_keys=True), *key[2:4], *astuple(timing)[2:])
+            for timing in timings
+        ]
+        self._stored += 1
+        self._write(
+            (_KEEP + _LATER, [(*key, *astuple(winner), 0)]),
+            ("insert or ignore into regions values (?, ?)", [(region, t.region) for t in timings]),
+            (_TIMED, rows),
+            *(_prune() if self._stored % CHECK_EVERY == 1 else ()),
         )
+
+    def timings(self, machine: Machine) -> list[Timing]:
+        """All that was timed on this machine and is kept, with any source, the oldest first."""
+        rows = self._read(
+            """select content, sizes, source, schedule, form, estimate, seconds
+            from timings join regions using (region) where target=? and threads=? order by timings.rowid""",
+            (machine.target, machine.threads),
+        )
+        return [Timing(content, json.loads(sizes), *rest) for content, sizes, *rest in rows]
+
+    # ---- what the command asks
+
+    def entries(self) -> list[Entry]:
+        """All winners, in order of their keys."""
+        rows = self._read(f"select {_KEY}, {_WON} from winners order by {_KEY}, imported")
+        return [Entry(*row) for row in rows]
+
+    def merge(self, entries: Iterable[Entry]) -> None:
+        """Take in winners from elsewhere, all or, with a CacheFileError, none.
+
+        Of two for one key that of the wider search stays, then the faster, so that the order of imports does not
+        matter.  Those that were timed here stay beside them.
+        """
+        rows = [(*astuple(entry), 1) for entry in entries]
+        if not self._lasting:
+            raise CacheFileError(f"nothing was imported: {self.path} cannot be written")
+        with self._lock:
+            try:
+                _transact(self._connection, [(_KEEP + _BETTER, rows), *_prune()])
+            except sqlite3.Error as error:
+                raise CacheFileError(f"nothing was imported into {self.path}: {error}") from None
+
+    def counts(self) -> list[Count]:
+        """How much there is of each target, thread count and source."""
+        return [Count(*row) for row in self._read(_COUNT)]
 
     def close(self) -> None:
         with self._lock:
             self._connection.close()
 
+    # ---- the file
 
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
+    def _read(self, statement: str, values: tuple[object, ...] = ()) -> list[tuple[Any, ...]]:
+        """The rows of a statement; none where the file is damaged, which is then begun anew, or not to be had."""
+        with self._lock:
+            try:
+                return self._connection.execute(statement, values).fetchall()
+            except sqlite3.DatabaseError as error:
+                self._recover(error)
+                return []
+
+    def _write(self, *statements: tuple[str, Sequence[tuple[object, ...]]]) -> None:
+        """All of some statements, or none where the file is not to be had."""
+        with self._lock:
+            try:
+                _transact(self._connection, statements)
+            except sqlite3.DatabaseError as error:
+                self._recover(error)
+
+    def _recover(self, error: sqlite3.DatabaseError) -> None:
+        """Begin a damaged file anew; one that is not to be had may be so later."""
+        if isinstance(error, sqlite3.OperationalError):
+            return
+        if type(error) is not sqlite3.DatabaseError:
+            raise error
+        self._connection.close()
+        self._set_aside()
+        self._connection = self._open()
+
+    def _open(self) -> sqlite3.Connection:
+        for _ in range(2):
+            connection = None
+            try:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                connection = _connect(str(self.path))
+                self._inode = self.path.stat().st_ino
+                return _prepared(connection)
+            except (OSError, sqlite3.OperationalError):
+                break
+            except sqlite3.DatabaseError:
+                if connection is not None:
+                    connection.close()
+                self._set_aside()
+        self._lasting = False
+        return _prepared(_connect(":memory:"))
+
+    def _set_aside(self) -> None:
+        """Rename the damaged file, where another process has not been faster.
+
+        Its log stays: SQLite removes one that lies beside a new file.
+        """
+        with contextlib.suppress(OSError):
+            if self.path.stat().st_ino == self._inode:
+                Path(f"{self.path}-shm").unlink(missing_ok=True)
+                self.path.replace(f"{self.path}.damaged")
+
+
+def _connect(name: str) -> sqlite3.Connection:
+    return sqlite3.connect(name, timeout=10.0, isolation_level=None, check_same_thread=False)
+
+
+def _prepared(connection: sqlite3.Connection) -> sqlite3.Connection:
+    """The connection, with its tables."""
+    with contextlib.suppress(sqlite3.OperationalError):  # another process is doing the same
+        connection.execute("pragma journal_mode=wal")
+    connection.execute("pragma synchronous=normal")
+    for statement in _CREATE:
+        connection.execute(statement)
+    return connection
+
+
+def _transact(
+    connection: sqlite3.Connection, statements: Iterable[tuple[str, Sequence[tuple[object, ...]]]]
+) -> None:
+    with connection:
+        connection.execute("begin immediate")
+        for statement, rows in statements:
+            connection.executemany(statement, rows)
+
+
+def _prune() -> list[tuple[str, Sequence[tuple[object, ...]]]]:
+    """What takes the oldest away."""
+    oldest = "delete from {0} where rowid in (select rowid from {0} order by {1}rowid desc limit -1 offset ?)"
+    return [
+        (oldest.format("winners", "imported, "), [(WINNERS,)]),
+        (oldest.format("timings", ""), [(TIMINGS,)]),
+        ("delete from regions where region not in (select region from timings)", [()]),
+    ]

@@ -173,9 +173,7 @@ class Generator(NestGenerator):
             parts = [seconds[number] for seconds, _ in phases]
             grids = [
                 math.prod(
-                    _trips(shapes, factors, p)
-                    for p, factor in enumerate(factors)
-                    if factor.role == "parallel"
+                    trips(shapes, factors, p) for p, factor in enumerate(factors) if factor.role == "parallel"
                 )
                 for _, factors in phases
             ]
@@ -197,7 +195,7 @@ class Generator(NestGenerator):
                 break
             seen.add(factor.index)
             result[position] = Factor(factor.index, factor.extent, "parallel", factor.name)
-            grid *= _trips(self.shapes, factors, position)
+            grid *= trips(self.shapes, factors, position)
         return tuple(result)
 
     def _merged(self) -> list[Candidate]:
@@ -421,7 +419,7 @@ def _rotated(values: Sequence[Element], number: int) -> tuple[Element, ...]:
     return (*values[number:], *values[:number])
 
 
-def _trips(shapes: Shapes, factors: tuple[Factor, ...], position: int) -> int:
+def trips(shapes: Shapes, factors: tuple[Factor, ...], position: int) -> int:
     """How often a loop runs around those inside it."""
     factor = factors[position]
     if factor.extent is not None:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 @dataclass(frozen=True, slots=True)
 class Machine:
     """`lanes`: 32-bit lanes of a vector register; `registers`: how many there are; `l1`: bytes of a core's first cache;
-    `flops`: f32 operations per second of one core; `bandwidth`: bytes per second that one core reads from memory."""
+    `flops`: f32 operations per second of one core; `bandwidth`: bytes per second that one core reads from memory;
+    `target`: the name of target and processor, under which results are kept."""
 
     lanes: int
     registers: int
@@ -16,3 +17,4 @@ class Machine:
     flops: float = 100e9
     bandwidth: float = 12e9
     threads: int = 1
+    target: str = ""

@@ -27,11 +27,13 @@ Trial = tuple[Candidate, Region]
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """How much a region may cost: candidates timed, seconds in all, and seconds of timing for each candidate."""
+    """How much a region may cost: candidates timed, seconds in all, seconds of timing for each candidate, and the least
+    number of candidates, whatever they take."""
 
     candidates: int = 3
     seconds: float = 0.3
     timing: float = 0.015
+    least: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +102,8 @@ class LocalProfiler:
         expected = [sample_output(region, n, arguments, dims) for n in range(len(region.outputs))]
         runs: list[tuple[Candidate, Runnable]] = []
         for candidate, form in trials:
-            if len(runs) >= budget.candidates or (runs and time.perf_counter() - started > budget.seconds):
+            is_late = len(runs) >= budget.least and time.perf_counter() - started > budget.seconds
+            if len(runs) >= budget.candidates or is_late:
                 break
             runnable = self.measurer.compile(form, candidate.schedule, candidate.cost)
             runnable.run(arguments, outputs, dims, threads)

@@ -18,7 +18,8 @@ class RegionRecord:
     """The search of one region.
 
     `sizes`: of its symbols, at which it was timed; `source`: whether its schedule was "timed", comes from the
-    "database" or from the "model" alone; `outcomes`: what was timed, in the model's order; `seconds`: of searching.
+    "database" or from the "model" alone; `outcomes`: what was timed, seeds first, then in the model's order;
+    `seconds`: of searching.
     """
 
     key: str

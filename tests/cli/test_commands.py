@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -70,10 +71,30 @@ def test_search_and_cache(graph: str, capsys: pytest.CaptureFixture[str]) -> Non
     printed = capsys.readouterr().out
     assert "parallel" in printed and "2 kernels, 2 launches" in printed
     assert main(["cache"]) == 0
-    assert ": 0 files" not in capsys.readouterr().out
-    assert main(["cache", "--clear"]) == 0
+    shown = capsys.readouterr().out
+    assert re.search(r"objects: [1-9].*\nschedules: [1-9]", shown)
+    assert re.search(r"cpu .* this +2 +0 +[1-9]", shown)
+    assert main(["cache", "clear"]) == 0
+    capsys.readouterr()
+    assert main(["cache", "show"]) == 0
+    assert "objects: 0 files, 0.0 MB\nschedules: 0 files, 0.0 MB" in capsys.readouterr().out
+
+
+def test_schedules_travel_in_a_file(
+    graph: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = str(tmp_path / "found.jsonl")
+    assert main(["search", graph, "--dim", "s=16", "--candidates", "2"]) == 0
+    assert main(["cache", "export", file]) == 0
+    monkeypatch.setenv("LUMINAL_CACHE_DIR", str(tmp_path / "another"))
+    assert main(["cache", "import", file]) == 0
+    assert f"2 schedules taken from {file}" in capsys.readouterr().out
     assert main(["cache"]) == 0
-    assert ": 0 files, 0.0 MB" in capsys.readouterr().out
+    assert re.search(r"cpu .* this +0 +2 +0", capsys.readouterr().out)
+    text = Path(file).read_text()
+    Path(file).write_text(text[:-20])
+    assert main(["cache", "import", file]) == 1
+    assert f"luminal cache: {file} is damaged" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
+from dataclasses import replace
 
 import pytest
 
@@ -31,6 +32,13 @@ def test_host_facts_agree() -> None:
     assert HOST.lanes("float") == HOST.vector_bits // 32
     assert HOST.lanes("i8") == HOST.vector_bits // 8
     assert Target.host() == HOST
+
+
+def test_names_tell_processors_apart() -> None:
+    wider = replace(Target.avx2(), features="+avx512f")
+    names = [target.name for target in (Target.avx2(), wider, Target.aarch64())]
+    assert len(set(names)) == 3
+    assert [name.rpartition(" ")[0] for name in names[1:]] == ["cpu x86_64 haswell", "cpu aarch64 generic"]
 
 
 def test_bad_text_says_where() -> None:

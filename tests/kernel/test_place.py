@@ -168,6 +168,7 @@ def test_placed_text_parses_back() -> None:
     [
         ("out0: i:* j:* k:*; keep %9 as . at kernel: .", "no such term"),
         ("out0: q:* i:* j:* k:*", "no index 'q'"),
+        ("keep %0 as i:* k:* at kernel: i:* k:*", r"no stage computes outputs \[0\]"),
         ("out0: i:* j:*", "k"),
         ("out0: i:4 j:* k:*", "does not cover"),
         ("out0: i:* j:* j:4:partial k:*", "not one of a reduction"),
@@ -182,6 +183,22 @@ def test_illegal_schedules_say_why(text: str, message: str) -> None:
     region = regions.matmul(8, 16, 8)
     with pytest.raises(ScheduleError, match=message):
         run_and_compare(region, parse_schedule(text), {})
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "expected 'TARGETS: FACTORS'"),
+        (": i:*", "expected 'TARGETS: FACTORS'"),
+        ("out²: i:*", "expected outNUMBER"),
+        ("keep %0 at kernel: i:*", "expected 'as DIGITS'"),
+        ("out0: i", "expected index:extent"),
+        ("out0: i:*:sideways", "the role is one of"),
+    ],
+)
+def test_texts_that_are_no_schedule_say_why(text: str, message: str) -> None:
+    with pytest.raises(ScheduleError, match=message):
+        parse_schedule(text)
 
 
 def test_a_scan_does_not_begin_anew_in_a_loop_over_its_own_index() -> None:

@@ -146,7 +146,7 @@ def _buffer(text: str) -> Buffer:
 
 def _stage(text: str) -> Stage:
     head, colon, factors = text.strip().partition(": ")
-    if not colon:
+    if not head or not colon:
         raise ScheduleError(f"stage {text!r}: expected 'TARGETS: FACTORS'")
     if not head.startswith("keep "):
         words = head.split()
@@ -164,7 +164,7 @@ def _stage(text: str) -> Stage:
 
 def _number(word: str, prefix: str) -> int:
     digits = word.removeprefix(prefix)
-    if not word.startswith(prefix) or not digits.isdigit():
+    if not word.startswith(prefix) or not digits.isdecimal():
         raise ScheduleError(f"{word!r}: expected {prefix}NUMBER")
     return int(digits)
 
