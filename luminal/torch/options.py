@@ -26,6 +26,8 @@ class TorchOptions:
     """Compiled code may be read from the user's cache folder and kept there."""
     candidates: int = 0
     """How many schedules of a kernel are timed at most; 0 for as many as the mode says."""
+    buckets: str = "auto"
+    """"auto": sizes may be split between programs where that pays; "declared": one program for all."""
     mode: str = "default"
 
 
@@ -36,6 +38,7 @@ _NAMES: dict[str, type] = {
     "target": str,
     "cache": bool,
     "candidates": int,
+    "buckets": str,
 }
 
 
