@@ -38,10 +38,7 @@ class CompileOptions:
     def __post_init__(self) -> None:
         if self.mode not in MODES:
             raise OptionError(f"mode {self.mode!r} is not known; modes are {', '.join(map(repr, MODES))}")
-        if self.buckets not in BUCKETS:
-            raise OptionError(
-                f"buckets {self.buckets!r} is not known; known are {', '.join(map(repr, BUCKETS))}"
-            )
+        check_buckets(self.buckets)
         if self.candidates < 0:
             raise OptionError(f"candidates must be 0 or more, not {self.candidates}")
         if len({given for given, _ in self.updates}) != len(self.updates):
@@ -66,6 +63,12 @@ class CompileOptions:
     def key(self) -> str:
         """The part of the options that changes what is compiled, as text."""
         return repr(replace(self, cache=True))
+
+
+def check_buckets(name: str) -> None:
+    """OptionError for what is none of BUCKETS."""
+    if name not in BUCKETS:
+        raise OptionError(f"buckets {name!r} is not known; known are {', '.join(map(repr, BUCKETS))}")
 
 
 def thread_count() -> int:

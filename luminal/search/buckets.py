@@ -31,7 +31,7 @@ LARGEST = 1024
 def middle(range_: Range) -> int:
     """The geometric middle of a range, as far as it is no more than LARGEST or the range's first size."""
     low, high = range_
-    found = LARGEST if high is None else min(LARGEST, math.isqrt(max(1, low) * max(1, high)))
+    found = LARGEST if high is None else min(LARGEST, math.isqrt(max(1, low) * max(0, high)))
     return max(low, found)
 
 
@@ -77,8 +77,9 @@ class BucketAdvice:
         found: list[tuple[float, Symbol, int]] = []
         for symbol in symbols:
             near, far = samples.expected[symbol.name], samples.others[0][symbol.name]
-            alone = Samples(samples.expected, ({**samples.expected, symbol.name: far},))
-            saving = self.saving(alone) if near != far else 0.0
+            if near == far:
+                continue
+            saving = self.saving(Samples(samples.expected, ({**samples.expected, symbol.name: far},)))
             if saving > MARGIN:
                 found.append((saving, symbol, math.isqrt(near * far)))
         found.sort(key=lambda each: (-each[0], each[1].name))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from luminal.errors import OptionError
-from luminal.options import MODES
+from luminal.options import MODES, check_buckets
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,9 @@ def parse_options(mode: str | None, options: Mapping[str, Any] | None) -> TorchO
             given[name] = value = tuple(sorted(value))
         if not isinstance(value, _NAMES[name]):
             raise OptionError(f"option {name!r} must be a {_NAMES[name].__name__}, not {value!r}")
-    return TorchOptions(mode=mode or "default", **given)
+    found = TorchOptions(mode=mode or "default", **given)
+    check_buckets(found.buckets)
+    return found
 
 
 assert {entry.name for entry in fields(TorchOptions)} == {*_NAMES, "mode"}
