@@ -2,6 +2,8 @@
 
     hlo --lower--> primitive --regions--> terms --schedule, place--> kernels --LLVM--> objects --plan--> executable
 
+From the primitive level on there is one program for all sizes, or one for each box that the dims' buckets make.
+
 Targets: "cpu" (native), "kernel" (the same plan, its kernels in the placed interpreter) and "reference" (the hlo
 interpreter); others come from plug-ins.
 """
