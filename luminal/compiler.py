@@ -208,11 +208,13 @@ class _Compilation:
         from luminal.search.buckets import expected_sizes
 
         with self.stats.stage("lower"):
-            found = [(box, made) for box in wanted if (made := narrow(graph, box)) is not None]
-            if len(found) < len(wanted) and wanted[-1]:
-                found += [(box, made) for box in [{}] if (made := narrow(graph, box)) is not None]
+            found = [(box, narrow(graph, box)) for box in wanted]
+            if wanted[-1] and any(made is None for _, made in found):
+                found.append(({}, narrow(graph, {})))
         return [
-            self._part(made, box, expected_sizes(graph.symbols, box, known), forms) for box, made in found
+            self._part(made, box, expected_sizes(graph.symbols, box, known), forms)
+            for box, made in found
+            if made is not None
         ]
 
     def _part(self, graph: GraphOp, box: Box, expected: Mapping[str, int], forms: Forms) -> _Part:
