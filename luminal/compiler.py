@@ -2,6 +2,8 @@
 
     hlo --lower--> primitive --regions--> terms --schedule, place--> kernels --LLVM--> objects --plan--> executable
 
+From the primitive level on there is one program for all sizes, or one for each box that the dims' buckets make.
+
 Targets: "cpu" (native), "kernel" (the same plan, its kernels in the placed interpreter) and "reference" (the hlo
 interpreter); others come from plug-ins.
 """
@@ -10,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -20,14 +22,16 @@ from luminal import dump
 from luminal.dialects.graph_op import GraphOp
 from luminal.dialects.table_op import ValueAttr, value_text
 from luminal.dialects.tensor_type import TensorType
+from luminal.dim.buckets import Box, box_text, boxes, bucketed
 from luminal.dtype import bf16, bool_, f16, f32, f64, i8, i16, i32, i64, u8
 from luminal.emit_cpu.cache import read_entry, write_entry
 from luminal.emit_cpu.jit import Target, compile_object, load_object
 from luminal.emit_cpu.pool import process_pool
 from luminal.errors import CompileError, UnsupportedTargetError
 from luminal.options import CompileOptions, dump_directory, thread_count
+from luminal.plan.bucketed import BucketedExecutable
 from luminal.plan.executable import PlanExecutable
-from luminal.plan.kernels import Kernel
+from luminal.plan.kernels import Kernel, LoadedKernel
 from luminal.plan.native_entry import FrameLayout, entry_text, segment_names
 from luminal.plan.plan import Plan, plan_from_json, plan_to_json
 from luminal.runtimes.reference import ReferenceRuntime, graph_of
@@ -45,6 +49,9 @@ if TYPE_CHECKING:
     from luminal.search.samples import Samples
 
 TARGETS = ("cpu", "kernel", "reference")
+Compiled = PlanExecutable | BucketedExecutable
+MOST_SPLIT = {"default": 1, "max-autotune": 2}
+"""Of how many symbols the sizes are split between two programs where no buckets are declared, by mode."""
 NATIVE_DTYPES = (f64, f32, f16, bf16, i64, i32, i16, i8, u8, bool_)
 
 
@@ -72,6 +79,28 @@ def compile_module(
     return _Compilation(module, target, chosen).run()
 
 
+@dataclass(frozen=True)
+class _Part:
+    """A primitive graph for the sizes of a box, its regions, and the sizes that they are searched for."""
+
+    box: Box
+    graph: GraphOp
+    samples: Samples
+    regions: RegionGraph
+
+
+@dataclass(frozen=True)
+class _Program:
+    """What runs for the sizes of a box; `kept` is what goes to disk of it."""
+
+    box: Box
+    plan: Plan
+    kernels: Mapping[str, Kernel]
+    entry: bytes
+    kept: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    levels: dict[str, str] = field(default_factory=dict[str, str])
+
+
 @dataclass
 class _Compilation:
     module: ModuleOp
@@ -79,8 +108,10 @@ class _Compilation:
     options: CompileOptions
     stats: Stats = field(default_factory=lambda: Stats(compilations=1))
     levels: dict[str, str] = field(default_factory=dict[str, str])
+    chosen: dict[tuple[str, str], Choice] = field(default_factory=dict[tuple[str, str], "Choice"])
+    loaded: dict[str, Kernel] = field(default_factory=dict[str, Kernel])
 
-    def run(self) -> PlanExecutable:
+    def run(self) -> Compiled:
         graph = graph_of(self.module)
         with self.stats.stage("key"):
             text = str(self.module)
@@ -89,7 +120,7 @@ class _Compilation:
         directory = dump_directory()
         wanted = dump.wanted(directory)
         cached = self.target == "cpu" and self.options.cache and "\\22object\\22:" not in text
-        executable = self._load(key) if cached and not wanted else None
+        executable = self._load(graph, key) if cached and not wanted else None
         if executable is None:
             executable = self._compile(graph, key if cached else None, wanted)
         record(self.stats)
@@ -103,15 +134,27 @@ class _Compilation:
 
     # ---- cold
 
-    def _compile(self, graph: GraphOp, key: str | None, wanted: bool) -> PlanExecutable:
-        from luminal.passes.cuts import Partition
-        from luminal.passes.form_regions import form_regions
-        from luminal.passes.in_place import share_memory
+    def _compile(self, graph: GraphOp, key: str | None, wanted: bool) -> Compiled:
+        from luminal.search.forms import Forms
+
+        module = self._lower(wanted)
+        forms = Forms(graph.licences)
+        chooser, compiler = self._chooser(graph, forms)
+        programs = [
+            self._program(part, forms, chooser, compiler, wanted)
+            for part in self._parts(graph_of(module), forms)
+        ]
+        if key is not None:
+            write_entry(key, json.dumps([program.kept for program in programs]).encode())
+        if wanted:
+            self._describe(programs)
+        return self._executable(graph, programs)
+
+    def _lower(self, wanted: bool) -> ModuleOp:
+        """The module at the primitive level, with what is known of its border."""
         from luminal.passes.lower_hlo import lower_hlo
         from luminal.passes.simplify import simplify
         from luminal.passes.value_graph import Interface
-        from luminal.search.forms import Forms
-        from luminal.search.samples import sample_sizes
 
         module = self.module.clone()
         lowered = graph_of(module)
@@ -125,31 +168,54 @@ class _Compilation:
             _check_dtypes(lowered)
         if wanted:
             self.levels["primitive"] = str(module)
+        return module
+
+    def _parts(self, graph: GraphOp, forms: Forms) -> list[_Part]:
+        """The graph for the sizes of each program: those of the dims' buckets, or of buckets that pay, or all sizes."""
+        from luminal.plan.measure import host_machine
+        from luminal.search.buckets import BucketAdvice
+
+        hint = dict(self.options.hint)
+        declared = bucketed(graph.symbols)
+        if declared:
+            return self._narrowed(graph, boxes(graph.symbols, declared), [hint], forms)
+        whole = self._part(graph, {}, hint, forms)
+        if self.target == "kernel" or self.options.buckets == "declared":
+            return [whole]
         with self.stats.stage("regions"):
-            partition = Partition.of(lowered)
-            samples = sample_sizes(graph.symbols, dict(self.options.hint), partition.requirements)
-            hints = samples.expected
-            forms = Forms(lowered.licences)
+            advice = BucketAdvice(whole.regions, host_machine(thread_count()), forms)
+            advised = advice.buckets(graph.symbols, whole.samples, MOST_SPLIT[self.options.mode])
+        if not advised:
+            return [whole]
+        return self._narrowed(graph, boxes(graph.symbols, advised), whole.samples.all, forms)
+
+    def _narrowed(
+        self, graph: GraphOp, wanted: list[Box], known: Sequence[Mapping[str, int]], forms: Forms
+    ) -> list[_Part]:
+        """The graph for each box; where it fails for all sizes of one, they are left to the general program."""
+        from luminal.passes.narrow import narrow
+        from luminal.search.buckets import expected_sizes
+
+        with self.stats.stage("lower"):
+            found = [(box, narrow(graph, box)) for box in wanted]
+            if wanted[-1] and any(made is None for _, made in found):
+                found.append(({}, narrow(graph, {})))
+        return [
+            self._part(made, box, expected_sizes(graph.symbols, box, known), forms)
+            for box, made in found
+            if made is not None
+        ]
+
+    def _part(self, graph: GraphOp, box: Box, expected: Mapping[str, int], forms: Forms) -> _Part:
+        from luminal.passes.cuts import Partition
+        from luminal.passes.form_regions import form_regions
+        from luminal.search.samples import sample_sizes
+
+        with self.stats.stage("regions"):
+            partition = Partition.of(graph)
+            samples = sample_sizes(graph.symbols, expected, partition.requirements)
             regions = form_regions(partition, self._cut(partition, samples, forms))
-        with self.stats.stage("schedule"):
-            chooser, compiler = self._chooser(graph, forms)
-            choices = _choose(regions, chooser, samples)
-            regions = regions.with_regions(
-                {key: _form(forms, region, key, choices[key]) for key, region in regions.regions.items()}
-            )
-        shared, origins = share_memory(regions, {name: choice.schedule for name, choice in choices.items()})
-        choices = {name: choices[origin] for name, origin in origins.items()}
-        if self.target == "kernel":
-            plan, kernels, entries = self._interpreted(graph, shared, choices, hints)
-        else:
-            assert compiler is not None
-            plan, kernels, entries = self._native(graph, shared, choices, hints, compiler, key)
-        lost = set(self.options.updates) - set(plan.updates)
-        if lost:
-            raise CompileError(f"updates {sorted(lost)} (output, input) do not end in their inputs' memory")
-        if wanted:
-            self._describe(shared, choices, plan)
-        return self._executable(plan, kernels, entries)
+        return _Part(box, graph, samples, regions)
 
     def _cut(self, partition: Partition, samples: Samples, forms: Forms) -> Cuts:
         """The graph's cuts: the first ones for interpreters, searched ones for this machine."""
@@ -170,78 +236,167 @@ class _Compilation:
         compiler = KernelCompiler(Target.host(), graph.licences, self.options.cache)
         return timed_chooser(compiler, self.options, forms), compiler
 
-    def _interpreted(
-        self, graph: GraphOp, regions: RegionGraph, choices: Mapping[str, Choice], hints: Mapping[str, int]
-    ) -> tuple[Plan, dict[str, Kernel], bytes]:
+    def _program(
+        self, part: _Part, forms: Forms, chooser: Chooser, compiler: KernelCompiler | None, wanted: bool
+    ) -> _Program:
+        from luminal.passes.in_place import share_memory
+
+        regions = part.regions
+        with self.stats.stage("schedule"):
+            choices = self._choose(regions, chooser, part.samples)
+            regions = regions.with_regions(
+                {key: _form(forms, region, key, choices[key]) for key, region in regions.regions.items()}
+            )
+        shared, origins = share_memory(regions, {name: choice.schedule for name, choice in choices.items()})
+        choices = {name: choices[origin] for name, origin in origins.items()}
+        if compiler is None:
+            program = self._interpreted(part, shared, choices)
+        else:
+            program = self._native(part, shared, choices, compiler, wanted)
+        lost = set(self.options.updates) - set(program.plan.updates)
+        if lost:
+            raise CompileError(f"updates {sorted(lost)} (output, input) do not end in their inputs' memory")
+        if wanted:
+            program.levels.update(_levels(shared, choices, program.plan))
+        return program
+
+    def _choose(self, regions: RegionGraph, chooser: Chooser, samples: Samples) -> dict[str, Choice]:
+        """A schedule for every different region, at the sizes of its first use; one that other programs have too is
+        searched once."""
+        from luminal.passes.region_graph import OpaqueStep
+
+        choices: dict[str, Choice] = {}
+        for step in regions.steps:
+            if isinstance(step, OpaqueStep) or step.key in choices:
+                continue
+            sizes = samples.of(step.symbols)
+            searched = (step.key, str(sizes))
+            if searched not in self.chosen:
+                self.chosen[searched] = chooser.choose(step.region, step.key, sizes)
+            choices[step.key] = self.chosen[searched]
+        return choices
+
+    def _interpreted(self, part: _Part, regions: RegionGraph, choices: Mapping[str, Choice]) -> _Program:
         from luminal.plan.assemble import interpreted_plan
 
-        plan, kernels = interpreted_plan(graph, regions, choices, hints)
-        return plan, kernels, compile_object(entry_text(plan, FrameLayout.of(plan)), Target.host())
+        plan, kernels = interpreted_plan(part.graph, regions, choices, part.samples.expected)
+        entry = compile_object(entry_text(plan, FrameLayout.of(plan)), Target.host())
+        return _Program(part.box, plan, kernels, entry)
 
     def _native(
         self,
-        graph: GraphOp,
+        part: _Part,
         regions: RegionGraph,
         choices: Mapping[str, Choice],
-        hints: Mapping[str, int],
         compiler: KernelCompiler,
-        key: str | None,
-    ) -> tuple[Plan, dict[str, Kernel], bytes]:
+        wanted: bool,
+    ) -> _Program:
         from luminal.plan.assemble import native_plan
 
         with self.stats.stage("place"):
-            plan, sources = native_plan(graph, regions, choices, hints, compiler)
+            plan, sources = native_plan(part.graph, regions, choices, part.samples.expected, compiler)
         with self.stats.stage("llvm"):
-            images = {source.name: compiler.image(source, keep=True) for source in sources}
+            images = [compiler.image(source, keep=True) for source in sources]
             entry_key, entry = compiler.entry(entry_text(plan, FrameLayout.of(plan)))
-        if key is not None:
-            kept = {
-                "plan": plan_to_json(plan),
-                "entry": entry_key,
-                "kernels": {s.name: s.key for s in sources},
-            }
-            write_entry(key, json.dumps(kept).encode())
-        self.levels["placed"] = "\n".join(str(source.function) for source in sources) + "\n"
-        self.levels["llvm"] = "\n".join(source.text for source in sources)
         with self.stats.stage("load"):
-            kernels = {name: _load_kernel(name, image) for name, image in images.items()}
-        return plan, kernels, entry
+            kernels = {
+                source.name: self._load_kernel(source.name, source.key, image)
+                for source, image in zip(sources, images, strict=True)
+            }
+        keys = {source.name: source.key for source in sources}
+        program = _Program(part.box, plan, kernels, entry, _kept(part.box, plan, keys, entry_key))
+        if wanted:
+            program.levels["placed"] = "\n".join(str(source.function) for source in sources) + "\n"
+            program.levels["llvm"] = "\n".join(source.text for source in sources)
+        return program
 
-    def _describe(self, regions: RegionGraph, choices: Mapping[str, Choice], plan: Plan) -> None:
-        from luminal.dialects.kernel.region_text import region_text
-
-        named = regions.regions.items()
-        self.levels["regions"] = "\n".join(f"region {key}\n{region_text(region)}" for key, region in named)
-        self.levels["schedules"] = "".join(f"{key}: {choices[key]}\n" for key in regions.regions)
-        self.levels["plan"] = str(plan)
+    def _describe(self, programs: list[_Program]) -> None:
+        """The levels that each program has for itself, one after another, under the sizes that it is for."""
+        for level in dict.fromkeys(level for program in programs for level in program.levels):
+            mark = ";" if level == "llvm" else "//"
+            texts = [
+                program.levels[level] if len(programs) == 1
+                else f"{mark} program of {box_text(program.box)}\n{program.levels[level]}"
+                for program in programs
+            ]  # fmt: skip
+            self.levels[level] = "\n".join(texts)
 
     # ---- warm
 
-    def _load(self, key: str) -> PlanExecutable | None:
+    def _load(self, graph: GraphOp, key: str) -> Compiled | None:
         """The executable that an earlier compilation left on disk; None where anything of it is missing."""
         with self.stats.stage("load"):
             kept = read_entry(key)
             if kept is None:
                 return None
             try:
-                data: dict[str, Any] = json.loads(kept)
-                plan = plan_from_json(data["plan"])
-                images = {name: read_entry(object_key) for name, object_key in data["kernels"].items()}
-                entry = read_entry(data["entry"])
+                programs = [self._load_program(data) for data in json.loads(kept)]
             except (ValueError, KeyError, TypeError):
                 return None
-            if entry is None or any(image is None for image in images.values()):
-                return None
-            kernels = {name: _load_kernel(name, image) for name, image in images.items() if image is not None}
+        if not programs or None in programs:
+            return None
         self.stats.cached = 1
-        return self._executable(plan, kernels, entry)
+        return self._executable(graph, [program for program in programs if program is not None])
 
-    def _executable(self, plan: Plan, kernels: Mapping[str, Kernel], entry: bytes) -> PlanExecutable:
-        names = list(dict.fromkeys(["arena_bytes", "start", *filter(None, segment_names(plan))]))
-        with self.stats.stage("load"):
-            library = load_object(entry, names)
-        self.stats.kernels, self.stats.launches = len(plan.kernels), len(plan.steps)
-        return PlanExecutable(plan, library.addresses, kernels, _pool_handle, self.stats, keep_alive=library)
+    def _load_program(self, data: dict[str, Any]) -> _Program | None:
+        """A program as `_kept` describes it; None where an object is missing."""
+        images = {name: (object_key, read_entry(object_key)) for name, object_key in data["kernels"].items()}
+        entry = read_entry(data["entry"])
+        if entry is None or any(image is None for _, image in images.values()):
+            return None
+        kernels = {
+            name: self._load_kernel(name, object_key, image)
+            for name, (object_key, image) in images.items()
+            if image is not None
+        }
+        box = {name: (low, high) for name, (low, high) in data["box"].items()}
+        return _Program(box, plan_from_json(data["plan"]), kernels, entry)
+
+    def _load_kernel(self, name: str, key: str, image: bytes) -> Kernel:
+        """The kernel of an object, loaded once for all programs."""
+        if key not in self.loaded:
+            library = load_object(image, [name])
+            self.loaded[key] = LoadedKernel(library[name], library)
+        return self.loaded[key]
+
+    def _executable(self, graph: GraphOp, programs: Sequence[_Program]) -> Compiled:
+        several = len(programs) > 1
+        made: list[tuple[Box, PlanExecutable]] = []
+        for program in programs:
+            plan = program.plan
+            names = list(dict.fromkeys(["arena_bytes", "start", *filter(None, segment_names(plan))]))
+            with self.stats.stage("load"):
+                library = load_object(program.entry, names)
+            stats = Stats() if several else self.stats
+            stats.kernels, stats.launches = len(plan.kernels), len(plan.steps)
+            if several:
+                self.stats.programs[box_text(program.box)] = stats
+            executable = PlanExecutable(
+                plan, library.addresses, program.kernels, _pool_handle, stats, keep_alive=library
+            )
+            made.append((program.box, executable))
+        if not several:
+            return made[0][1]
+        kernels = {id(kernel) for program in programs for kernel in program.kernels.values()}
+        self.stats.kernels = len(kernels)
+        self.stats.launches = max(len(program.plan.steps) for program in programs)
+        return BucketedExecutable(graph.symbols, graph.input_types, graph.output_types, made, self.stats)
+
+
+def _kept(box: Box, plan: Plan, kernels: Mapping[str, str], entry: str) -> dict[str, Any]:
+    """What is kept on disk of a program: the keys of its objects, by name of kernel, and that of its entry."""
+    return {"box": box, "plan": plan_to_json(plan), "kernels": kernels, "entry": entry}
+
+
+def _levels(regions: RegionGraph, choices: Mapping[str, Choice], plan: Plan) -> dict[str, str]:
+    from luminal.dialects.kernel.region_text import region_text
+
+    named = regions.regions.items()
+    return {
+        "regions": "\n".join(f"region {key}\n{region_text(region)}" for key, region in named),
+        "schedules": "".join(f"{key}: {choices[key]}\n" for key in regions.regions),
+        "plan": str(plan),
+    }
 
 
 def _check_dtypes(graph: GraphOp) -> None:
@@ -258,13 +413,6 @@ def _check_dtypes(graph: GraphOp) -> None:
                 )
 
 
-def _load_kernel(name: str, image: bytes) -> Kernel:
-    from luminal.plan.kernels import LoadedKernel
-
-    library = load_object(image, [name])
-    return LoadedKernel(library[name], library)
-
-
 def _pool_handle(threads: int) -> int:
     return process_pool().handle if threads > 1 else 0
 
@@ -274,14 +422,3 @@ def _form(forms: Forms, region: Region, key: str, choice: Choice) -> Region:
     found = forms.find(region, key, choice.form)
     assert found is not None
     return found
-
-
-def _choose(regions: RegionGraph, chooser: Chooser, samples: Samples) -> dict[str, Choice]:
-    """A schedule for every different region, at the sizes of its first use."""
-    from luminal.passes.region_graph import OpaqueStep
-
-    choices: dict[str, Choice] = {}
-    for step in regions.steps:
-        if not isinstance(step, OpaqueStep) and step.key not in choices:
-            choices[step.key] = chooser.choose(step.region, step.key, samples.of(step.symbols))
-    return choices

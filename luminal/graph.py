@@ -259,7 +259,7 @@ class Graph:
             known = self._symbols.setdefault(name, symbol)
             if known != symbol:
                 raise DimRangeError(
-                    f"one dim has two ranges: {known.range_text()}, and {symbol.range_text()}"
+                    f"one dim has two ranges: {known.declaration()}, and {symbol.declaration()}"
                 )
 
     # ---- operations ------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from luminal.errors import OptionError
 _PROCESSORS = os.cpu_count() or 1
 """Asked for once: the system answers slowly."""
 MODES = ("default", "max-autotune")
+BUCKETS = ("auto", "declared")
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +23,8 @@ class CompileOptions:
     `constants` are positions of inputs that do not change from call to call (parameters): they are bound once, and
     may be laid out anew. `updates` are pairs (output, input): that output is written into the memory of that input.
     `hint` gives sizes that are expected, as pairs (dim, size). `mode` is how long schedules are searched for, and
-    `candidates` how many of a kernel are timed at most, 0 for as many as the mode says.
+    `candidates` how many of a kernel are timed at most, 0 for as many as the mode says. `buckets`: "declared" for those
+    of the dims alone, "auto" to let the roofline advise some where no dim has any.
     """
 
     constants: tuple[int, ...] = ()
@@ -31,10 +33,12 @@ class CompileOptions:
     mode: str = "default"
     candidates: int = 0
     cache: bool = True
+    buckets: str = "auto"
 
     def __post_init__(self) -> None:
         if self.mode not in MODES:
             raise OptionError(f"mode {self.mode!r} is not known; modes are {', '.join(map(repr, MODES))}")
+        check_buckets(self.buckets)
         if self.candidates < 0:
             raise OptionError(f"candidates must be 0 or more, not {self.candidates}")
         if len({given for given, _ in self.updates}) != len(self.updates):
@@ -59,6 +63,12 @@ class CompileOptions:
     def key(self) -> str:
         """The part of the options that changes what is compiled, as text."""
         return repr(replace(self, cache=True))
+
+
+def check_buckets(name: str) -> None:
+    """OptionError for what is none of BUCKETS."""
+    if name not in BUCKETS:
+        raise OptionError(f"buckets {name!r} is not known; known are {', '.join(map(repr, BUCKETS))}")
 
 
 def thread_count() -> int:

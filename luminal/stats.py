@@ -19,7 +19,8 @@ class Stats:
 
     `kernels`: different kernels; `launches`: kernels and library steps that one call runs; `arena_bytes`: the largest
     arena of any call so far; `seconds`: of compiling, by stage; `cached`: compilations found whole on disk;
-    `copied_bytes`: what the torch backend has copied of its callers' tensors because of their strides.
+    `copied_bytes`: what the torch backend has copied of its callers' tensors because of their strides; `programs`: the
+    programs of a graph with buckets, by the sizes that they are for.
     """
 
     compilations: int = 0
@@ -30,6 +31,7 @@ class Stats:
     packed_bytes: int = 0
     copied_bytes: int = 0
     seconds: dict[str, float] = field(default_factory=dict[str, float])
+    programs: dict[str, Stats] = field(default_factory=dict[str, "Stats"])
 
     @contextlib.contextmanager
     def stage(self, name: str) -> Generator[None]:
@@ -51,10 +53,20 @@ class Stats:
             "cached": self.cached,
             "kernels": self.kernels,
             "launches": self.launches,
-            "arena_bytes": self.arena_bytes,
+            "arena_bytes": max([self.arena_bytes, *(each.arena_bytes for each in self.programs.values())]),
             "packed_bytes": self.packed_bytes,
             "copied_bytes": self.copied_bytes,
             "compile_seconds": {name: self.seconds[name] for name in sorted(self.seconds)},
+            "programs": {name: each.of_program() for name, each in self.programs.items()},
+        }
+
+    def of_program(self) -> dict[str, int]:
+        """What is said of one of several programs."""
+        return {
+            "kernels": self.kernels,
+            "launches": self.launches,
+            "arena_bytes": self.arena_bytes,
+            "packed_bytes": self.packed_bytes,
         }
 
 

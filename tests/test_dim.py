@@ -245,3 +245,38 @@ def test_hashes_are_the_same_in_every_process() -> None:
         for seed in ("1", "2")
     }
     assert len(runs) == 1
+
+
+def test_buckets_are_kept_in_order() -> None:
+    (symbol,) = dim("s", 1, 8192, buckets=[(2, 64), 1]).symbols()
+    assert symbol.buckets == ((1, 1), (2, 64))
+    assert symbol.declaration() == "s in 1 to 8192 buckets [1, 2 to 64]"
+    (unbounded,) = dim("s", buckets=[(65, None), 0]).symbols()
+    assert unbounded.declaration() == "s in 0 to inf buckets [0, 65 to inf]"
+
+
+def test_dims_with_and_without_buckets_differ() -> None:
+    with pytest.raises(DimRangeError, match=r"s in 0 to 9, and s in 0 to 9 buckets \[1\]"):
+        dim("s", 0, 9) + dim("s", 0, 9, buckets=[1])
+    value = 2 * dim("s", 0, 9, buckets=[1]) + 1
+    assert pickle.loads(pickle.dumps(value)) == value
+
+
+@pytest.mark.parametrize(
+    ("bucket", "message"),
+    [
+        ([(1, 4), (4, 8)], r"buckets of dim s overlap at 4: \[1 to 4, 4 to 8\]"),
+        ([3, 3], "overlap at 3"),
+        ([(2, None), 3], "bucket 2 to inf of dim s in 1 to 16 is empty or leaves the dim's range"),
+        ([0], "bucket 0 to 0 of dim s in 1 to 16 is empty or leaves"),
+        ([(8, 17)], "bucket 8 to 17"),
+        ([(8, 7)], "bucket 8 to 7"),
+        ([(1, 2, 3)], r"a bucket of dim s is \(1, 2, 3\), expected a size or a pair \(first, last\)"),
+        (["1"], "a bucket of dim s is '1'"),
+        ([True], "a bucket of dim s is True"),
+        ([(1, 2.5)], r"a bucket of dim s is \(1, 2.5\)"),
+    ],
+)
+def test_wrong_buckets(bucket: Any, message: str) -> None:
+    with pytest.raises(DimRangeError, match=message):
+        dim("s", 1, 16, buckets=bucket)

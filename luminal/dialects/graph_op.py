@@ -1,6 +1,6 @@
 """`luminal.graph` and `luminal.return`: the unit that is compiled, at hlo and primitive level alike.
 
-    luminal.graph @main [s in 1 to 4096, b in 0 to inf] (%x : !luminal.tensor<[b, s], f32>)
+    luminal.graph @main [s in 1 to 4096, b in 0 to inf buckets [1, 2 to 8]] (%x : !luminal.tensor<[b, s], f32>)
         -> (!luminal.tensor<[b, s], f32>) licences ["reassociate"] { ... luminal.return %y : ... }
 
 The graph declares every symbol that a type or an attribute inside it uses, and the licences that hold in it.
@@ -21,7 +21,7 @@ from xdsl.utils.exceptions import VerifyException
 
 from luminal.dialects.table_op import ValueAttr, value_text
 from luminal.dialects.tensor_type import TensorType, symbol_scope
-from luminal.dim import Dim, Symbol, collect_symbols
+from luminal.dim import Dim, Range, Symbol, collect_symbols
 from luminal.errors import DimRangeError, LicenceError
 
 LICENCES = ("reassociate", "contract", "distribute", "keep-wide", "approximate")
@@ -51,23 +51,36 @@ class SymbolsAttr(Data[tuple[Symbol, ...]]):
             )
 
     def print_parameter(self, printer: Printer) -> None:
-        printer.print_string(f"<{', '.join(symbol.range_text() for symbol in self.data)}>")
+        printer.print_string(f"<{', '.join(symbol.declaration() for symbol in self.data)}>")
 
 
 def read_symbol(parser: AttrParser) -> Symbol:
-    """Parse a declaration: `s in 1 to 4096`."""
+    """Parse a declaration: `s in 1 to 4096`, `s in 1 to 4096 buckets [1, 2 to 64]`."""
     position = parser.pos
     name = parser.parse_identifier()
     parser.parse_keyword("in")
     minimum = parser.parse_integer(allow_boolean=False)
     parser.parse_keyword("to")
-    maximum = None
-    if parser.parse_optional_keyword("inf") is None:
-        maximum = parser.parse_integer(allow_boolean=False)
+    maximum = _read_end(parser)
+    buckets: list[Range] = []
+    if parser.parse_optional_keyword("buckets") is not None:
+        buckets = parser.parse_comma_separated_list(parser.Delimiter.SQUARE, lambda: _read_bucket(parser))
     try:
-        return Symbol(name, minimum, maximum)
+        return Symbol(name, minimum, maximum, buckets)
     except DimRangeError as error:
         parser.raise_error(str(error), position, parser.pos)
+
+
+def _read_end(parser: AttrParser) -> int | None:
+    """The last size of a range; None for `inf`."""
+    if parser.parse_optional_keyword("inf") is not None:
+        return None
+    return parser.parse_integer(allow_boolean=False)
+
+
+def _read_bucket(parser: AttrParser) -> Range:
+    first = parser.parse_integer(allow_boolean=False)
+    return first, first if parser.parse_optional_keyword("to") is None else _read_end(parser)
 
 
 class ReturnOp(Operation):
@@ -180,12 +193,12 @@ class GraphOp(Operation):
         declared = set(self.symbols)
         for symbol in collect_symbols(used).values():
             if symbol not in declared:
-                raise VerifyException(f"graph {self.graph_name} does not declare {symbol.range_text()}")
+                raise VerifyException(f"graph {self.graph_name} does not declare {symbol.declaration()}")
 
     def print(self, printer: Printer) -> None:
         printer.print_string(f" @{self.graph_name} ")
         if self.symbols:
-            printer.print_string(f"[{', '.join(symbol.range_text() for symbol in self.symbols)}] ")
+            printer.print_string(f"[{', '.join(symbol.declaration() for symbol in self.symbols)}] ")
         with printer.in_parens():
             printer.print_list(self.block.args, printer.print_block_argument)
         printer.print_string(" -> ")
@@ -267,7 +280,7 @@ def build_graph(
     for symbol in collect_symbols(dim for type_ in input_types for dim in type_.shape).values():
         if declared.setdefault(symbol.name, symbol) != symbol:
             raise DimRangeError(
-                f"one dim has two ranges: {declared[symbol.name].range_text()}, and {symbol.range_text()}"
+                f"one dim has two ranges: {declared[symbol.name].declaration()}, and {symbol.declaration()}"
             )
     graph = GraphOp.create(
         properties=_properties(name, declared.values(), check_licences(licences)), regions=[Region(block)]

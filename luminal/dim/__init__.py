@@ -13,9 +13,10 @@ False means "not known". Rewrite rules (each holds wherever the left side has a 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from luminal.dim.bounds import known_equal, known_less, known_less_equal, known_unequal
+from luminal.dim.buckets import range_of
 from luminal.dim.core import (
     ONE,
     ZERO,
@@ -24,6 +25,7 @@ from luminal.dim.core import (
     Dim,
     DimLike,
     Monomial,
+    Range,
     Symbol,
     as_dim,
     check_same,
@@ -40,6 +42,7 @@ __all__ = [
     "DimLike",
     "Monomial",
     "ONE",
+    "Range",
     "Symbol",
     "ZERO",
     "as_dim",
@@ -61,9 +64,15 @@ __all__ = [
 ]
 
 
-def dim(name: str, min: int = 0, max: int | None = None) -> Dim:
-    """A symbolic size; `max` None is unbounded. `dim("s", min=1, max=4096)`."""
-    return from_terms({(Symbol(name, min, max),): 1})
+def dim(
+    name: str, min: int = 0, max: int | None = None, buckets: Sequence[int | tuple[int, int | None]] = ()
+) -> Dim:
+    """A symbolic size; `max` None is unbounded. `dim("s", min=1, max=4096, buckets=[1, (2, 64)])`.
+
+    `buckets` are sizes and pairs (first, last) that get a program of their own; what none covers belongs to the general
+    one. DimRangeError for buckets that overlap, leave the range or are none.
+    """
+    return from_terms({(Symbol(name, min, max, [range_of(name, bucket) for bucket in buckets]),): 1})
 
 
 def dims(values: Iterable[DimLike]) -> tuple[Dim, ...]:

@@ -7,7 +7,7 @@ import keyword
 import math
 import weakref
 from collections.abc import Callable, Iterable, Mapping
-from typing import Union
+from typing import Any, Union
 
 from luminal.dtype import DTYPES
 from luminal.errors import DimRangeError, UnsetDimError
@@ -17,12 +17,27 @@ RESERVED_NAMES = frozenset(
 )
 
 
+Range = tuple[int, "int | None"]
+"""Sizes from the first to the last, both included; None is unbounded."""
+
+
+def range_text(range_: Range) -> str:
+    """`2 to 64`, `65 to inf`; `1` where it is one size."""
+    low, high = range_
+    return str(low) if low == high else f"{low} to {'inf' if high is None else high}"
+
+
 class Symbol:
-    """A named size with an inclusive range; `maximum` None is unbounded. Identity is (name, minimum, maximum)."""
+    """A named size with an inclusive range; `maximum` None is unbounded.
 
-    __slots__ = ("_hash", "maximum", "minimum", "name", "text")
+    `buckets` are ranges with a program of their own, kept in order. Identity is (name, minimum, maximum, buckets).
+    """
 
-    def __init__(self, name: str, minimum: int = 0, maximum: int | None = None) -> None:
+    __slots__ = ("_hash", "buckets", "maximum", "minimum", "name", "text")
+
+    def __init__(
+        self, name: str, minimum: int = 0, maximum: int | None = None, buckets: Iterable[Range] = ()
+    ) -> None:
         if not name.isidentifier() or not name.isascii() or name in RESERVED_NAMES:
             raise DimRangeError(
                 f"{name!r} is no name for a dim; an ASCII identifier that is no keyword and no dtype would be"
@@ -30,12 +45,14 @@ class Symbol:
         if maximum is not None and maximum < minimum:
             raise DimRangeError(f"the range of dim {name} is empty: {minimum} to {maximum}")
         self.name, self.minimum, self.maximum, self.text = name, minimum, maximum, name
+        self.buckets = self._checked(buckets)
         self._hash = _stable_hash(f"{name} {minimum} {maximum}")
 
     def __eq__(self, other: object) -> bool:
         return self is other or (
             isinstance(other, Symbol)
-            and (self.name, self.minimum, self.maximum) == (other.name, other.minimum, other.maximum)
+            and (self.name, self.minimum, self.maximum, self.buckets)
+            == (other.name, other.minimum, other.maximum, other.buckets)
         )
 
     def __hash__(self) -> int:
@@ -46,18 +63,42 @@ class Symbol:
         largest = size if self.maximum is None else min(size, self.maximum)
         return max(self.minimum, largest)
 
+    def _checked(self, buckets: Iterable[Range]) -> tuple[Range, ...]:
+        """The buckets in order; DimRangeError where one is empty, leaves the range, or overlaps another."""
+        ordered = tuple(sorted(buckets, key=lambda bucket: bucket[0]))
+        last: int | float = self.minimum - 1
+        for low, high in ordered:
+            end = math.inf if high is None else high
+            if low > end or low < self.minimum or end > (math.inf if self.maximum is None else self.maximum):
+                raise DimRangeError(
+                    f"bucket {low} to {end} of dim {self.range_text()} is empty or leaves the dim's range"
+                )
+            if low <= last:
+                raise DimRangeError(f"buckets of dim {self.name} overlap at {low}: {_buckets_text(ordered)}")
+            last = end
+        return ordered
+
     def __repr__(self) -> str:
-        return f"Symbol({self.range_text()})"
+        return f"Symbol({self.declaration()})"
 
     def range_text(self) -> str:
-        """`s in 1 to 4096`, the declaration in IR text."""
+        """`s in 1 to 4096`."""
         return f"{self.name} in {self.minimum} to {'inf' if self.maximum is None else self.maximum}"
+
+    def declaration(self) -> str:
+        """`s in 1 to 4096 buckets [1, 2 to 64]`, as in IR text."""
+        buckets = f" buckets {_buckets_text(self.buckets)}" if self.buckets else ""
+        return self.range_text() + buckets
 
     def check(self, value: int) -> int:
         """`value` itself, or DimRangeError where it lies outside the declared range."""
         if value < self.minimum or (self.maximum is not None and value > self.maximum):
             raise DimRangeError(f"dim {self.range_text()} was given {value}")
         return value
+
+
+def _buckets_text(buckets: Iterable[Range]) -> str:
+    return f"[{', '.join(map(range_text, buckets))}]"
 
 
 class Call:
@@ -244,11 +285,11 @@ class Dim:
     def __repr__(self) -> str:
         return f"Dim({self._text})"
 
-    def __reduce__(self) -> tuple[Callable[..., Dim], tuple[str, tuple[tuple[str, int, int | None], ...]]]:
+    def __reduce__(self) -> tuple[Callable[..., Dim], tuple[str, tuple[tuple[Any, ...], ...]]]:
         from luminal.dim.text import unpickle
 
-        ranges = sorted((s.name, s.minimum, s.maximum) for s in self._symbols)
-        return unpickle, (self._text, tuple(ranges))
+        symbols = sorted(self._symbols, key=_atom_text)
+        return unpickle, (self._text, tuple((s.name, s.minimum, s.maximum, s.buckets) for s in symbols))
 
 
 def _divide_modulo(x: Dim, n: Dim) -> tuple[Dim, Dim]:
@@ -285,7 +326,7 @@ def sorted_atoms(atoms: Iterable[Atom]) -> Monomial:
 
 def check_same(known: Symbol, symbol: Symbol) -> None:
     if known != symbol:
-        raise DimRangeError(f"one dim has two ranges: {known.range_text()}, and {symbol.range_text()}")
+        raise DimRangeError(f"one dim has two ranges: {known.declaration()}, and {symbol.declaration()}")
 
 
 def _term_key(term: tuple[Monomial, int]) -> tuple[int, list[str]]:

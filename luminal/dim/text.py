@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from luminal.dim.core import Dim, Symbol, as_dim, symbol_dim
 from luminal.dim.rules import APPLY, extremum
@@ -57,5 +58,5 @@ _OPERATORS: dict[type[ast.operator], Callable[[Dim, Dim], Dim]] = {
 }
 
 
-def unpickle(text: str, ranges: tuple[tuple[str, int, int | None], ...]) -> Dim:
-    return parse_dim(text, {name: Symbol(name, low, high) for name, low, high in ranges})
+def unpickle(text: str, symbols: tuple[tuple[Any, ...], ...]) -> Dim:
+    return parse_dim(text, {name: Symbol(name, *rest) for name, *rest in symbols})

@@ -1,4 +1,5 @@
-"""Parameters that were laid out for kernels, shared by all plans that want the same layout of the same parameter.
+"""Parameters that were laid out for kernels, shared by all plans that want the same layout of the same parameter; and
+data of graphs, shared by all plans that have it.
 
 A parameter is known by the object that owns its memory and a version that its owner counts up on change; an entry lives
 as long as a plan holds it.
@@ -51,6 +52,18 @@ class _Entry:
 
 _lock = threading.Lock()
 _shared: dict[tuple[int, int, int, Packing], _Entry] = {}
+_data: weakref.WeakValueDictionary[bytes, Array] = weakref.WeakValueDictionary()
+
+
+def data_array(data: bytes) -> Array:
+    """Data of a graph in aligned memory, which all plans with equal data share; nobody may write to it."""
+    found = _data.get(data)
+    if found is None:
+        found = allocate((len(data),), np.dtype(np.uint8))
+        found[...] = np.frombuffer(data, np.uint8)
+        with _lock:
+            found = _data.setdefault(data, found)
+    return found
 
 
 def packed_array(constant: Constant, source: Array, packing: Packing) -> Array:

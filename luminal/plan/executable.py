@@ -22,7 +22,7 @@ from luminal.errors import (
     UnsetInputError,
 )
 from luminal.options import thread_count
-from luminal.plan.constants import Constant, Epoch, packed_array
+from luminal.plan.constants import Constant, Epoch, data_array, packed_array
 from luminal.plan.frames import Frame
 from luminal.plan.kernels import InterpretedKernel, Kernel, memory_view
 from luminal.plan.library import run_library
@@ -36,17 +36,23 @@ _SEGMENT = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
 _ARENA = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)
 _CHECKS: dict[str, type[LuminalError]] = {"index": IndexOutOfRangeError, "division": DivisionByZeroError}
 
-_REMEMBERED = 4096
+REMEMBERED = 4096
 """Sizes whose arena is remembered, so that they need no checks again."""
 
 
 class Bound:
-    """Constants of a plan that are laid out: what goes into every frame's slots, and the memory behind it."""
+    """Constants of a plan that are laid out: what goes into every frame's slots, and the memory behind it: data of the
+    graph, and what is `packed`."""
 
     def __init__(
-        self, constants: tuple[Constant, ...], slots: list[int], kept: list[Array], epoch: int
+        self,
+        constants: tuple[Constant, ...],
+        slots: list[int],
+        data: list[Array],
+        packed: list[Array],
+        epoch: int,
     ) -> None:
-        self.constants, self.slots, self.kept, self.epoch = constants, slots, kept, epoch
+        self.constants, self.slots, self.data, self.packed, self.epoch = constants, slots, data, packed, epoch
 
 
 class PlanExecutable:
@@ -111,6 +117,11 @@ class PlanExecutable:
         return self.plan.updates
 
     @property
+    def packed(self) -> tuple[Array, ...]:
+        """What is laid out anew of the constants that are bound."""
+        return () if self._bound is None else tuple(self._bound.packed)
+
+    @property
     def stats(self) -> dict[str, Any]:
         return self._stats.as_dict()
 
@@ -121,19 +132,14 @@ class PlanExecutable:
 
         Their memory must stay where it is, and unchanged, until they are bound again.
         """
-        missing = [position for position in self.plan.constants if position not in constants]
-        if missing:
-            raise UnsetInputError(f"constant inputs {missing} have no data")
+        require_constants(self.plan.constants, constants)
         self._bound = self._bind(tuple(constants[position] for position in self.plan.constants))
 
     def _bind(self, constants: tuple[Constant, ...]) -> Bound:
         """UnsetInputError where constants are wanted that were never bound."""
         plan = self.plan
         epoch = Epoch.current
-        data = [np.frombuffer(data, np.uint8) for data in plan.data]
-        own = [allocate((array.size,), array.dtype) for array in data]
-        for target, source in zip(own, data, strict=True):
-            target[...] = source
+        own = [data_array(data) for data in plan.data]
         by_position = dict(zip(plan.constants, constants, strict=True))
         packed: list[Array] = []
         for packing in plan.packings:
@@ -142,7 +148,7 @@ class PlanExecutable:
         slots = [constant.address for constant in constants]
         slots += [array.ctypes.data for array in (*own, *packed)]
         self._stats.packed_bytes = sum(array.nbytes for array in packed)
-        return Bound(constants, slots, [*own, *packed], epoch)
+        return Bound(constants, slots, own, packed, epoch)
 
     def _source(
         self, storage: Storage, constants: Mapping[int, Constant], own: Sequence[Array]
@@ -151,7 +157,7 @@ class PlanExecutable:
         if storage.kind == "data":
             array = own[storage.number]
             value = next(value for value in self.plan.values if value.storage == storage)
-            return array.view(value.dtype.bit_carrier), Constant(array.ctypes.data)
+            return array.view(value.dtype.bit_carrier), Constant(array.ctypes.data, array)
         type_, constant = self.plan.inputs[storage.number], constants[storage.number]
         view = memory_view(constant.address, type_.elements.evaluate({}), type_.dtype)
         return view.view(type_.dtype.bit_carrier), constant
@@ -211,11 +217,7 @@ class PlanExecutable:
 
         An update is written into its input's array and is that array. Errors as `bind_inputs` and `run_pointers`.
         """
-        names = set(self.dim_names)
-        values = bind_inputs(self.plan.inputs, inputs, {n: v for n, v in (dims or {}).items() if n in names})
-        unset = [name for name in self.dim_names if name not in values]
-        if unset:
-            raise UnsetDimError(f"dims {', '.join(unset)} have no value, and no input's shape says it")
+        values = sizes_of(self.plan.inputs, self.dim_names, inputs, dims)
         arrays = [np.ascontiguousarray(array) for array in inputs]
         self._bind_arrays(arrays)
         updated = dict(self.plan.updates)
@@ -269,7 +271,7 @@ class PlanExecutable:
         frame.slots[slots.dims : slots.dims + len(dims)] = list(dims)
         frame.slots[slots.threads] = threads
         size = self._arena_bytes(frame.address)
-        if len(self._sizes) >= _REMEMBERED:
+        if len(self._sizes) >= REMEMBERED:
             self._sizes.clear()
         self._sizes[key] = size
         note_arena(self._stats, size)
@@ -310,6 +312,25 @@ class PlanExecutable:
         raise CompileError(
             _with_sources(f"kernel {step.kernel} failed with status {code}, with {values}", step.sources)
         )
+
+
+def require_constants(positions: Sequence[int], constants: Mapping[int, Constant]) -> None:
+    """UnsetInputError where a constant input has no data."""
+    missing = [position for position in positions if position not in constants]
+    if missing:
+        raise UnsetInputError(f"constant inputs {missing} have no data")
+
+
+def sizes_of(
+    types: Sequence[TensorType], names: Sequence[str], inputs: Sequence[Array], dims: Mapping[str, int] | None
+) -> dict[str, int]:
+    """The size of every symbol that is named, as given or as the inputs' shapes say. Errors as `bind_inputs`."""
+    given = {name: size for name, size in (dims or {}).items() if name in names}
+    values = bind_inputs(types, inputs, given)
+    unset = [name for name in names if name not in values]
+    if unset:
+        raise UnsetDimError(f"dims {', '.join(unset)} have no value, and no input's shape says it")
+    return values
 
 
 def _with_sources(message: str, sources: Sequence[str]) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from luminal.errors import OptionError
-from luminal.options import MODES
+from luminal.options import MODES, check_buckets
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,8 @@ class TorchOptions:
     """Compiled code may be read from the user's cache folder and kept there."""
     candidates: int = 0
     """How many schedules of a kernel are timed at most; 0 for as many as the mode says."""
+    buckets: str = "auto"
+    """"auto": sizes may be split between programs where that pays; "declared": one program for all."""
     mode: str = "default"
 
 
@@ -36,6 +38,7 @@ _NAMES: dict[str, type] = {
     "target": str,
     "cache": bool,
     "candidates": int,
+    "buckets": str,
 }
 
 
@@ -57,7 +60,9 @@ def parse_options(mode: str | None, options: Mapping[str, Any] | None) -> TorchO
             given[name] = value = tuple(sorted(value))
         if not isinstance(value, _NAMES[name]):
             raise OptionError(f"option {name!r} must be a {_NAMES[name].__name__}, not {value!r}")
-    return TorchOptions(mode=mode or "default", **given)
+    found = TorchOptions(mode=mode or "default", **given)
+    check_buckets(found.buckets)
+    return found
 
 
 assert {entry.name for entry in fields(TorchOptions)} == {*_NAMES, "mode"}

@@ -32,6 +32,13 @@ def test_the_emitted_loops_are_those_of_the_page(monkeypatch: pytest.MonkeyPatch
     assert f"```\n{rt.executable.text}```" in (ROOT / "docs" / "extending.md").read_text()
 
 
+def test_the_buckets_of_the_readme_are_made(capsys: pytest.CaptureFixture[str]) -> None:
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    (block,) = [block for block in blocks if "buckets=" in block]
+    exec("import luminal as lm\n" + block, {})
+    assert capsys.readouterr().out.strip() == re.findall(r"# (\[.*\])$", block, re.MULTILINE)[0]
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_links_and_paths_lead_somewhere(page: Path) -> None:
     text = page.read_text()

@@ -14,6 +14,20 @@ luminal.graph @main (%x : !luminal.tensor<[4], f31>) -> () {
 
 // -----
 
+// CHECK: buckets of dim s overlap at 4: [1 to 4, 4 to inf]
+luminal.graph @main [s in 0 to inf buckets [1 to 4, 4 to inf]] () -> () {
+  luminal.return
+}
+
+// -----
+
+// CHECK: bucket 0 to 0 of dim s in 1 to 8 is empty or leaves the dim's range
+luminal.graph @main [s in 1 to 8 buckets [0]] () -> () {
+  luminal.return
+}
+
+// -----
+
 // CHECK: the range of dim s is empty: 5 to 2
 luminal.graph @main [s in 5 to 2] () -> () {
   luminal.return

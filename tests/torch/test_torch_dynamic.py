@@ -11,6 +11,8 @@ from torch_harness import Imports, assert_same, check, compiled
 
 from luminal.dim import dim
 from luminal.errors import UnsupportedOpError
+from luminal.search import buckets
+from luminal.stats import stats
 from luminal.torch.calling import size_function
 from luminal.torch.symbols import SymbolTable
 
@@ -25,6 +27,26 @@ def test_one_compilation_serves_all_sizes() -> None:
             x, y = torch.randn(rows, 4), torch.randn(columns, 4)
             assert_same(run(x, y), function(x, y))
     assert len(imports.graphs) == 1
+
+
+def test_sizes_are_split_between_programs_where_that_pays(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.GELU(), torch.nn.Linear(32, 8))
+    monkeypatch.setattr(buckets, "MARGIN", -1.0)  # whatever the roofline says of this machine
+    run = compiled(model, dynamic=True, buckets="auto", cache=False)
+    with torch.no_grad(), Imports() as imports:
+        for rows in (4, 11, 12, 64, 4):
+            x = torch.randn(rows, 16)
+            assert_same(run(x), model(x))
+        model[0].weight.mul_(2.0)
+        for rows in (64, 4):
+            x = torch.randn(rows, 16)
+            assert_same(run(x), model(x))
+    assert len(imports.graphs) == 1
+    programs = stats()["last"]["programs"]
+    assert [name.partition(" ")[2] for name in programs] == ["in 2 to 11", "in 12 to inf"]
+    torch._dynamo.reset()
+    assert_same(compiled(model, dynamic=True, buckets="declared", cache=False)(x), model(x))
+    assert stats()["last"]["programs"] == {}
 
 
 def test_sizes_0_and_1_are_compiled_apart_and_right() -> None:
