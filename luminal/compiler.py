@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from luminal.runtimes.protocol import Executable
     from luminal.search.chooser import Choice
     from luminal.search.forms import Forms
+    from luminal.search.hlo_search import Lowered
     from luminal.search.samples import Samples
 
 TARGETS = ("cpu", "kernel", "reference")
@@ -102,7 +103,7 @@ class _Compilation:
         cached = self.target == "cpu" and self.options.cache and "\\22object\\22:" not in text
         executable = self._load(key) if cached and not wanted else None
         if executable is None:
-            executable = self._compile(graph, key if cached else None, wanted)
+            executable = self._compile(key if cached else None, wanted)
         record(self.stats)
         if wanted:
             dump.deliver(self.levels, directory, graph.graph_name, key)
@@ -114,34 +115,24 @@ class _Compilation:
 
     # ---- cold
 
-    def _compile(self, graph: GraphOp, key: str | None, wanted: bool) -> PlanExecutable:
-        from luminal.passes.cuts import Partition
+    def _compile(self, key: str | None, wanted: bool) -> PlanExecutable:
         from luminal.passes.form_regions import form_regions
         from luminal.passes.in_place import share_memory
-        from luminal.passes.lower_hlo import lower_hlo
-        from luminal.passes.simplify import simplify
-        from luminal.passes.value_graph import Interface
         from luminal.search.forms import Forms
         from luminal.search.samples import sample_sizes
 
-        module = self.module.clone()
-        lowered = graph_of(module)
-        Interface(
-            constants=frozenset(self.options.constants), destinations=dict(self.options.updates)
-        ).attach(lowered)
         with self.stats.stage("lower"):
-            lower_hlo(module)
-            simplify(module)
+            lowered, estimates = self._lower()
         if self.target == "cpu":
-            _check_dtypes(lowered)
+            _check_dtypes(lowered.graph)
         if wanted:
-            self.levels["primitive"] = str(module)
+            self.levels["primitive"] = str(lowered.module)
+        partition, graph = lowered.partition, lowered.graph
         with self.stats.stage("regions"):
-            partition = Partition.of(lowered)
             samples = sample_sizes(graph.symbols, dict(self.options.hint), partition.requirements)
             hints = samples.expected
-            forms = Forms(lowered.licences)
-            regions = form_regions(partition, self._cut(partition, samples, forms))
+            forms = Forms(graph.licences)
+            regions = form_regions(partition, self._cut(partition, samples, forms, estimates))
         with self.stats.stage("schedule"):
             chooser, compiler = self._chooser(graph, forms)
             choices = _choose(regions, chooser, samples)
@@ -151,10 +142,10 @@ class _Compilation:
         shared, origins = share_memory(regions, {name: choice.schedule for name, choice in choices.items()})
         choices = {name: choices[origin] for name, origin in origins.items()}
         if self.target == "kernel":
-            plan, kernels, entries = self._interpreted(graph, shared, choices, hints)
+            plan, kernels, entries = self._interpreted(lowered, shared, choices, hints)
         else:
             assert compiler is not None
-            plan, kernels, entries = self._native(graph, shared, choices, hints, compiler, key)
+            plan, kernels, entries = self._native(lowered, shared, choices, hints, compiler, key)
         lost = set(self.options.updates) - set(plan.updates)
         if lost:
             raise CompileError(f"updates {sorted(lost)} (output, input) do not end in their inputs' memory")
@@ -162,7 +153,25 @@ class _Compilation:
             self._describe(shared, choices, plan)
         return self._executable(plan, kernels, entries)
 
-    def _cut(self, partition: Partition, samples: Samples, forms: Forms) -> Cuts:
+    def _lower(self) -> tuple[Lowered, dict[str, list[float]]]:
+        """The graph as primitives: for this machine the cheapest of its equal graphs, with what its regions cost."""
+        from luminal.passes.value_graph import Interface
+        from luminal.plan.measure import host_machine
+        from luminal.search.hlo_search import HloSearch, Lowered
+
+        module, options = self.module.clone(), self.options
+        border = Interface(constants=frozenset(options.constants), destinations=dict(options.updates))
+        border.attach(graph_of(module))
+        if self.target == "kernel":
+            return Lowered.of(module), {}
+        search = HloSearch(module, host_machine(thread_count()), dict(options.hint), options.mode)
+        found = search.run()
+        self.stats.rewrites = search.verdicts
+        return found, search.estimates
+
+    def _cut(
+        self, partition: Partition, samples: Samples, forms: Forms, estimates: dict[str, list[float]]
+    ) -> Cuts:
         """The graph's cuts: the first ones for interpreters, searched ones for this machine."""
         from luminal.passes.cut_choices import initial_cuts
         from luminal.plan.measure import host_machine
@@ -170,7 +179,7 @@ class _Compilation:
 
         if self.target == "kernel":
             return initial_cuts(partition)
-        return CutSearch(partition, host_machine(thread_count()), samples, forms).run()
+        return CutSearch(partition, host_machine(thread_count()), samples, forms, estimates).run()
 
     def _chooser(self, graph: GraphOp, forms: Forms) -> tuple[Chooser, KernelCompiler | None]:
         from luminal.plan.choosers import PlainChooser, timed_chooser
@@ -182,26 +191,32 @@ class _Compilation:
         return timed_chooser(compiler, self.options, forms), compiler
 
     def _interpreted(
-        self, graph: GraphOp, regions: RegionGraph, choices: Mapping[str, Choice], hints: Mapping[str, int]
+        self,
+        lowered: Lowered,
+        regions: RegionGraph,
+        choices: Mapping[str, Choice],
+        hints: Mapping[str, int],
     ) -> tuple[Plan, dict[str, Kernel], bytes]:
-        from luminal.plan.assemble import interpreted_plan
+        from luminal.plan.assemble import interpreted_plan, outline_of
 
-        plan, kernels = interpreted_plan(graph, regions, choices, hints)
+        outline = outline_of(lowered.graph, hints, lowered.folds)
+        plan, kernels = interpreted_plan(outline, regions, choices)
         return plan, kernels, compile_object(entry_text(plan, FrameLayout.of(plan)), Target.host())
 
     def _native(
         self,
-        graph: GraphOp,
+        lowered: Lowered,
         regions: RegionGraph,
         choices: Mapping[str, Choice],
         hints: Mapping[str, int],
         compiler: KernelCompiler,
         key: str | None,
     ) -> tuple[Plan, dict[str, Kernel], bytes]:
-        from luminal.plan.assemble import native_plan
+        from luminal.plan.assemble import native_plan, outline_of
 
         with self.stats.stage("place"):
-            plan, sources = native_plan(graph, regions, choices, hints, compiler)
+            outline = outline_of(lowered.graph, hints, lowered.folds)
+            plan, sources = native_plan(outline, regions, choices, compiler)
         with self.stats.stage("llvm"):
             images = {source.name: compiler.image(source, keep=True) for source in sources}
             entry_key, entry = compiler.entry(entry_text(plan, FrameLayout.of(plan)))

@@ -48,16 +48,17 @@ def _sort(
     return [as_numpy(values), as_numpy(positions)]
 
 
-def _extern(
+def run_extern(
     attributes: Mapping[str, Any], operands: Sequence[Array], dims: Mapping[str, int]
 ) -> Sequence[Array]:
+    """The results of an operation of torch, which its payload names."""
     from luminal.torch.extern import call_extern
 
     results = call_extern(str(attributes["payload"]), [as_torch(operand) for operand in operands], dims)
     return [as_numpy(result) for result in results]
 
 
-OPERATIONS: dict[str, Operation] = {"sort": _sort, "extern": _extern}
+OPERATIONS: dict[str, Operation] = {"sort": _sort, "extern": run_extern}
 
 
 def run_library(
