@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from luminal.search.hlo_rules import chains, siblings
+from luminal.search.hlo_rules import chains, siblings, transposes
 
-HLO_RULES = (*siblings.RULES, *chains.RULES)
+HLO_RULES = (*siblings.RULES, *chains.RULES, *transposes.RULES)

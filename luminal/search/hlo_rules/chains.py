@@ -23,6 +23,7 @@ from luminal.search.hlo_rules.sketch import Sketch
 
 BOUNDED = frozenset({"hlo.softmax", "hlo.sigmoid", "hlo.tanh", "hlo.sin", "hlo.cos"})
 """Operations whose results lie between -1 and 1, or are NaN."""
+LIMIT = float(np.finfo(np.float32).max)
 MARGIN = 2.0
 """What a bound may be exceeded by in rounding, as a factor."""
 
@@ -98,13 +99,12 @@ def _are_wide(site: Site, view: View) -> bool:
 def _stay_finite(site: Site, view: View) -> bool:
     """Sizes are known and not 0, so that a NaN reaches the same elements in both orders."""
     bounds = [largest(value) for value in _factors(site)]
-    sums = [size.constant for size in tensor_of(site.named["b"][0]).shape]
+    sums = [size.constant for size in tensor_of(site.named["b"][0]).shape[-2:]]
     if None in bounds or not all(sums):
         return False
     a, b, c = (max(bound or 0.0, 1.0) for bound in bounds)
     k, m = (size or 0 for size in sums)
-    limit = float(np.finfo(tensor_of(site.replaced[0]).dtype.numpy).max)
-    return MARGIN * k * m * a * b * c < limit
+    return MARGIN * k * m * a * b * c < LIMIT
 
 
 MATRICES = Guard("the second and third are matrices, the first one or several", _are_matrices)
@@ -115,27 +115,32 @@ LITERAL = np.arange(1, 13).reshape(4, 3) / 8
 
 
 def _integers(s: Sketch) -> tuple[SSAValue, SSAValue, SSAValue]:
-    return s.input(2, 5, 4, dtype=i32), s.input(4, 3, dtype=i32), s.input(3, 6, dtype=i32)
+    return s.input(2, s.rows, 4, dtype=i32), s.input(4, 3, dtype=i32), s.input(3, 6, dtype=i32)
 
 
 def _batches(s: Sketch) -> tuple[SSAValue, SSAValue, SSAValue]:
-    return s.input(2, 5, 4, dtype=i32), s.input(2, 4, 3, dtype=i32), s.input(2, 3, 6, dtype=i32)
+    return s.input(2, s.rows, 4, dtype=i32), s.input(2, 4, 3, dtype=i32), s.input(2, 3, 6, dtype=i32)
 
 
 def _floats(s: Sketch) -> tuple[SSAValue, SSAValue, SSAValue]:
-    return s.input(5, 4), s.input(4, 3), s.input(3, 6)
+    return s.input(s.rows, 4), s.input(4, 3), s.input(3, 6)
 
 
 def _weighted(s: Sketch) -> tuple[SSAValue, SSAValue, SSAValue]:
-    return s.b.softmax(s.input(5, 4), axis=1), s.literal(LITERAL), s.literal(LITERAL.T)
+    return s.b.softmax(s.input(s.rows, 4), axis=1), s.literal(LITERAL), s.literal(LITERAL.T)
+
+
+def _weighted_batches(s: Sketch) -> tuple[SSAValue, SSAValue, SSAValue]:
+    b, c = (s.literal(np.stack([x, -x])) for x in (LITERAL, LITERAL.T))
+    return s.b.softmax(s.input(2, s.rows, 4), axis=2), b, c
 
 
 def _infinite(s: Sketch) -> tuple[SSAValue, SSAValue, SSAValue]:
-    return s.b.softmax(s.input(5, 4), axis=1), s.literal(LITERAL / 0.0), s.literal(LITERAL.T)
+    return s.b.softmax(s.input(s.rows, 4), axis=1), s.literal(LITERAL * np.inf), s.literal(LITERAL.T)
 
 
 def _narrow(s: Sketch) -> tuple[SSAValue, SSAValue, SSAValue]:
-    a = s.b.softmax(s.input(5, 4, dtype=bf16), axis=1)
+    a = s.b.softmax(s.input(s.rows, 4, dtype=bf16), axis=1)
     return a, s.literal(LITERAL, bf16), s.literal(LITERAL.T, bf16)
 
 
@@ -198,6 +203,11 @@ RULES = (
             "sum overflows in any order, and a NaN of an operand reaches the same elements"
         ),
         matches=_weighted,
-        misses={FINITE.text: _floats, "an operand is infinite": _infinite, WIDE.text: _narrow},
+        misses={
+            FINITE.text: _floats,
+            MATRICES.text: _weighted_batches,
+            "an operand is infinite": _infinite,
+            WIDE.text: _narrow,
+        },
     ),
 )

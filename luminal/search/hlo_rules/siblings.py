@@ -92,12 +92,12 @@ HOLDS = (
 
 
 def _query_key_value(s: Sketch) -> Sequence[SSAValue]:
-    x = s.input(5, 4)
+    x = s.input(s.rows, 4)
     return [s.b.matmul(x, s.parameter(4, n)) for n in (3, 2, 4)]
 
 
 def _of_two_inputs(s: Sketch) -> Sequence[SSAValue]:
-    return [s.b.matmul(s.input(5, 4), s.parameter(4, 3)) for _ in range(2)]
+    return [s.b.matmul(s.input(s.rows, 4), s.parameter(4, 3)) for _ in range(2)]
 
 
 def _one_from_the_other(s: Sketch) -> Sequence[SSAValue]:
@@ -107,14 +107,14 @@ def _one_from_the_other(s: Sketch) -> Sequence[SSAValue]:
 
 
 def _biased(s: Sketch) -> Sequence[SSAValue]:
-    x = s.input(5, 4)
+    x = s.input(s.rows, 4)
     return [s.b.add(s.b.matmul(x, s.parameter(4, n)), s.parameter(n)) for n in (3, 2)]
 
 
 def _with_columns(s: Sketch) -> Sequence[SSAValue]:
     """What is added is a column or a row for each batch, no row of the product's columns."""
-    x = s.input(5, 4)
-    return [s.b.add(s.b.matmul(x, s.parameter(4, n)), s.parameter(5, 1)) for n in (3, 2)]
+    x = s.input(s.rows, 4)
+    return [s.b.add(s.b.matmul(x, s.parameter(4, n)), s.input(s.rows, 1)) for n in (3, 2)]
 
 
 def _biased_by_the_other(s: Sketch) -> Sequence[SSAValue]:

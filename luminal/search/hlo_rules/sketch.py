@@ -20,8 +20,9 @@ from luminal.passes.value_graph import Interface
 class Sketch:
     """`s.input(3, 4)` and `s.parameter(4, 5)` make inputs, `s.b.matmul(x, w)` an operation."""
 
-    def __init__(self, licences: Sequence[str] = DEFAULT_LICENCES) -> None:
-        self._licences, self._block = licences, Block()
+    def __init__(self, licences: Sequence[str] = DEFAULT_LICENCES, rows: DimLike = 5) -> None:
+        """`rows`: a size that an example has in its inputs, a number or a symbol."""
+        self._licences, self._block, self.rows = licences, Block(), rows
         self._constants: set[int] = set()
         self.b = HloBuilder(self._block)
 
