@@ -69,7 +69,7 @@ class HloSearch:
     machine: Machine
     hint: Mapping[str, int]
     mode: str = "default"
-    rules: tuple[HloRule, ...] = HLO_RULES
+    rules: tuple[HloRule, ...] = field(default_factory=lambda: HLO_RULES)
     verdicts: dict[str, str] = field(default_factory=dict[str, str])
     estimates: dict[str, list[float]] = field(default_factory=dict[str, list[float]])
 
@@ -83,9 +83,9 @@ class HloSearch:
         pricing = _Pricing(best, self.machine, self.hint, self.estimates)
         tried: set[object] = set()
         while found and len(tried) < MOST[self.mode]:
-            key, (rule, sites) = next(iter(found.items()))
+            key, (rule, _) = next(iter(found.items()))
             tried.add(key)
-            changed = _rewritten(best, rule, len(sites), key, self.rules)
+            changed = _rewritten(best, rule, key)
             saved = pricing.saved(best, changed)
             self.verdicts[changed.rewrites[-1]] = f"{saved:+.0%} by the model"
             if saved > GAIN:
@@ -107,14 +107,14 @@ def _places(hlo: ModuleOp, rules: tuple[HloRule, ...]) -> Places:
     return found
 
 
-def _rewritten(
-    before: Lowered, rule: HloRule, count: int, key: object, rules: tuple[HloRule, ...]
-) -> Lowered:
+def _rewritten(before: Lowered, rule: HloRule, key: object) -> Lowered:
     """The graph with a rule applied at all places of one key, lowered."""
     hlo = before.hlo.clone()
     _, sites = _places(hlo, (rule,))[key]
+    types = dict.fromkeys(str(value.type) for value in sites[0].replaced)
+    made = f"{rule.name}: {len(sites)} x {' '.join(types)}"
     apply_rule(graph_of(hlo), rule, sites)
-    return Lowered.of(hlo, (*before.rewrites, f"{rule.name}, at {count} places"))
+    return Lowered.of(hlo, (*before.rewrites, made))
 
 
 class _Pricing:
