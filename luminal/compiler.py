@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
@@ -91,6 +91,8 @@ class _Compilation:
     options: CompileOptions
     stats: Stats = field(default_factory=lambda: Stats(compilations=1))
     levels: dict[str, str] = field(default_factory=dict[str, str])
+    contests: bool = True
+    """Whether library kernels may be timed against generated ones; not while just that is done."""
 
     def run(self) -> PlanExecutable:
         graph = graph_of(self.module)
@@ -158,6 +160,7 @@ class _Compilation:
         from luminal.passes.value_graph import Interface
         from luminal.plan.measure import host_machine
         from luminal.search.hlo_search import HloSearch, Lowered
+        from luminal.search.library_search import LibrarySearch
 
         module, options = self.module.clone(), self.options
         border = Interface(constants=frozenset(options.constants), destinations=dict(options.updates))
@@ -166,8 +169,24 @@ class _Compilation:
             return Lowered.of(module), {}
         search = HloSearch(module, host_machine(thread_count()), dict(options.hint), options.mode)
         found = search.run()
-        self.stats.rewrites = search.verdicts
-        return found, search.estimates
+        may_time = self.contests and options.mode == "max-autotune"
+        library = LibrarySearch(found.hlo, contest=self._contest if may_time else None)
+        changed = library.run()
+        self.stats.rewrites, self.stats.library = search.verdicts, library.verdicts
+        return found if changed is None else Lowered.of(changed, found.rewrites), search.estimates
+
+    def _contest(self, generated: ModuleOp, library: ModuleOp) -> tuple[float, float] | None:
+        """Seconds of two equal graphs on this machine; None where they cannot be run."""
+        from luminal.passes.value_graph import Interface
+        from luminal.plan.contest import timed_pair
+        from luminal.search.samples import sample_sizes
+
+        constants = tuple(sorted(Interface.of(graph_of(generated)).constants))
+        options = replace(self.options, constants=constants, updates=())
+        pair = (_Compilation(m, self.target, options, contests=False) for m in (generated, library))
+        first, second = (one._compile(None, wanted=False) for one in pair)
+        sizes = sample_sizes(first.plan.symbols, dict(self.options.hint))
+        return timed_pair(first, second, sizes.expected)
 
     def _cut(
         self, partition: Partition, samples: Samples, forms: Forms, estimates: dict[str, list[float]]

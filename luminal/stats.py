@@ -19,8 +19,8 @@ class Stats:
 
     `kernels`: different kernels; `launches`: kernels and library steps that one call runs; `arena_bytes`: the largest
     arena of any call so far; `seconds`: of compiling, by stage; `cached`: compilations found whole on disk;
-    `rewrites`: of the hlo graph, each with what the search made of it; `copied_bytes`: what the torch backend has
-    copied of its callers' tensors because of their strides.
+    `rewrites` of the hlo graph and `library` kernels that match it, each with what became of it; `copied_bytes`: what
+    the torch backend has copied of its callers' tensors because of their strides.
     """
 
     compilations: int = 0
@@ -32,6 +32,7 @@ class Stats:
     copied_bytes: int = 0
     seconds: dict[str, float] = field(default_factory=dict[str, float])
     rewrites: dict[str, str] = field(default_factory=dict[str, str])
+    library: dict[str, str] = field(default_factory=dict[str, str])
 
     @contextlib.contextmanager
     def stage(self, name: str) -> Generator[None]:
@@ -57,6 +58,7 @@ class Stats:
             "packed_bytes": self.packed_bytes,
             "copied_bytes": self.copied_bytes,
             "rewrites": dict(self.rewrites),
+            "library": dict(self.library),
             "compile_seconds": {name: self.seconds[name] for name in sorted(self.seconds)},
         }
 

@@ -9,19 +9,18 @@ changes, and that no caller gives:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import cast
 
-from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation, SSAValue
 
-from luminal.dialects.graph_op import GraphOp, ReturnOp, build_graph, finish_graph
+from luminal.dialects.graph_op import GraphOp, ReturnOp
 from luminal.dialects.hlo.table import HloOp
 from luminal.dialects.table_op import Value
 from luminal.dialects.tensor_type import TensorType
 from luminal.dim import Dim
-from luminal.passes.hlo_graph import VIEWS, drop_unused
+from luminal.passes.hlo_graph import VIEWS, drop_unused, part_of
 from luminal.passes.value_graph import Interface
 
 GROWTH = 4
@@ -64,7 +63,7 @@ def fold_constants(graph: GraphOp) -> list[Fold]:
         return []
     positions = {value: number for number, value in enumerate(block.args)}
     positions |= {value: len(block.args) + number for number, value in enumerate(roots)}
-    folds = [_extract(value, positions) for value in roots]
+    folds = [_extract(graph, value, positions) for value in roots]
     for value in roots:
         argument = block.insert_arg(value.type, len(block.args))
         value.replace_all_uses_with(argument)
@@ -140,30 +139,19 @@ def _readers(value: SSAValue) -> Iterator[Operation]:
             yield use.operation
 
 
-def _extract(root: SSAValue, positions: dict[SSAValue, int]) -> Fold:
+def _extract(graph: GraphOp, root: SSAValue, positions: dict[SSAValue, int]) -> Fold:
     """The fold that computes a value, from inputs and from earlier folds."""
-    needed: set[Operation] = set()
     sources: set[SSAValue] = set()
     waiting: list[SSAValue] = list(cast(Operation, root.owner).operands)
-    needed.add(cast(Operation, root.owner))
+    seen = set(waiting)
     while waiting:
         value = waiting.pop()
         if value in positions:
             sources.add(value)
-        elif isinstance(value.owner, Operation) and value.owner not in needed:
-            needed.add(value.owner)
-            waiting += value.owner.operands
+        elif isinstance(value.owner, Operation):
+            fresh = [operand for operand in value.owner.operands if operand not in seen]
+            seen.update(fresh)
+            waiting += fresh
     ordered = sorted(sources, key=lambda value: positions[value])
-    return Fold(_module_text(root, needed, ordered), tuple(positions[value] for value in ordered))
-
-
-def _module_text(root: SSAValue, needed: set[Operation], sources: Sequence[SSAValue]) -> str:
-    graph, block = build_graph("fold", (), [cast(TensorType, value.type) for value in sources])
-    values: dict[SSAValue, SSAValue] = dict(zip(sources, block.args, strict=True))
-    origin = cast(Operation, root.owner).parent
-    assert origin is not None
-    for op in origin.ops:
-        if op in needed:
-            block.add_op(op.clone(values))
-    finish_graph(block, [values[root]])
-    return str(ModuleOp([graph]))
+    text = str(part_of(graph, "fold", [root], ordered))
+    return Fold(text, tuple(positions[value] for value in ordered))

@@ -1,15 +1,19 @@
-"""What passes over hlo graphs share: equal operations made one, unused ones dropped, definitions put before uses."""
+"""What passes over hlo graphs share: equal operations made one, unused ones dropped, definitions put before uses, and
+a part of a graph as a graph of its own."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, cast
 
+from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, Operation, SSAValue
 
-from luminal.dialects.graph_op import GraphOp
+from luminal.dialects.graph_op import GraphOp, build_graph, finish_graph
 from luminal.dialects.hlo.table import HloOp
 from luminal.dialects.table_op import SOURCE
+from luminal.dialects.tensor_type import TensorType
+from luminal.dim import Symbol
 
 VIEWS = frozenset({"hlo.permute", "hlo.reshape", "hlo.expand", "hlo.slice", "hlo.flip", "hlo.window"})
 """Operations that are index arithmetic on the levels below."""
@@ -57,6 +61,35 @@ def sort_block(block: Block) -> None:
     for op in ordered:
         op.detach()
         block.add_op(op)
+
+
+def part_of(
+    graph: GraphOp,
+    name: str,
+    results: Sequence[SSAValue],
+    inputs: Sequence[SSAValue],
+    symbols: Iterable[Symbol] = (),
+) -> ModuleOp:
+    """A module of the operations that compute some values of a graph from others, its inputs.
+
+    `symbols`: those that it may have beside those of its inputs.
+    """
+    needed: set[Operation] = set()
+    waiting = [value for value in results if value not in inputs]
+    while waiting:
+        op = waiting.pop().owner
+        assert isinstance(op, Operation)
+        if op not in needed:
+            needed.add(op)
+            waiting += [operand for operand in op.operands if operand not in inputs]
+    types = [cast(TensorType, value.type) for value in inputs]
+    made, block = build_graph(name, symbols, types, graph.licences)
+    values: dict[SSAValue, SSAValue] = dict(zip(inputs, block.args, strict=True))
+    for op in graph.block.ops:
+        if op in needed:
+            block.add_op(op.clone(values))
+    finish_graph(block, [values[result] for result in results])
+    return ModuleOp([made])
 
 
 def depends(values: Iterable[SSAValue], on: Iterable[SSAValue]) -> bool:

@@ -23,7 +23,7 @@ from luminal.runtimes.reference import graph_of
 from luminal.search.cut_search import CutSearch
 from luminal.search.forms import Forms
 from luminal.search.hlo_rules import HLO_RULES
-from luminal.search.hlo_rules.apply import apply_rule
+from luminal.search.hlo_rules.apply import apply_sites
 from luminal.search.hlo_rules.rule import HloRule, Site, View
 from luminal.search.machine import Machine
 from luminal.search.samples import sample_sizes
@@ -113,7 +113,7 @@ def _rewritten(before: Lowered, rule: HloRule, key: object) -> Lowered:
     _, sites = _places(hlo, (rule,))[key]
     types = dict.fromkeys(str(value.type) for value in sites[0].replaced)
     made = f"{rule.name}: {len(sites)} x {' '.join(types)}"
-    apply_rule(graph_of(hlo), rule, sites)
+    apply_sites(graph_of(hlo), sites, rule.build)
     return Lowered.of(hlo, (*before.rewrites, made))
 
 

@@ -16,7 +16,7 @@ from luminal.dim import DimLike, dim
 from luminal.errors import CompileError
 from luminal.runtimes.reference import graph_of
 from luminal.search.hlo_rules import HLO_RULES
-from luminal.search.hlo_rules.apply import apply_rule
+from luminal.search.hlo_rules.apply import apply_sites
 from luminal.search.hlo_rules.rule import Example, HloRule, View
 from luminal.search.hlo_rules.sketch import Sketch
 
@@ -37,7 +37,7 @@ def rewritten(module: ModuleOp, rule: HloRule) -> ModuleOp:
     graph = graph_of(changed)
     sites = rule.sites(View(graph))
     assert sites
-    apply_rule(graph, rule, sites)
+    apply_sites(graph, sites, rule.build)
     changed.verify()
     return changed
 

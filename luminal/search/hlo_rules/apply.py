@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from xdsl.ir import SSAValue
 from xdsl.rewriter import InsertPoint
@@ -12,11 +12,13 @@ from luminal.dialects.hlo import HloBuilder
 from luminal.dialects.hlo.table import HloOp
 from luminal.errors import CompileError
 from luminal.passes.hlo_graph import drop_unused, sort_block
-from luminal.search.hlo_rules.rule import HloRule, Site
+from luminal.search.hlo_rules.rule import Site
 
 
-def apply_rule(graph: GraphOp, rule: HloRule, sites: Sequence[Site]) -> None:
-    """Replace every place by the rule's right side, whose operations take over the source of the first replaced one.
+def apply_sites(
+    graph: GraphOp, sites: Sequence[Site], build: Callable[[HloBuilder, Site], Sequence[SSAValue]]
+) -> None:
+    """Replace every place by what `build` writes for it, whose operations take over the source of what they replace.
 
     Raises CompileError where the two sides have different types: a mistake of the rule.
     """
@@ -28,10 +30,10 @@ def apply_rule(graph: GraphOp, rule: HloRule, sites: Sequence[Site]) -> None:
         named = {
             name: tuple(changed.get(value, value) for value in group) for name, group in site.named.items()
         }
-        made = rule.build(builder, Site(site.replaced, named))
+        made = build(builder, Site(site.replaced, named))
         for old, new in zip(site.replaced, made, strict=True):
             if old.type != new.type:
-                raise CompileError(f"rule {rule.name!r} replaces {old.type} by {new.type}")
+                raise CompileError(f"a rewrite replaces {old.type} by {new.type}")
             old.replace_all_uses_with(new)
             changed[old] = new
     sort_block(graph.block)

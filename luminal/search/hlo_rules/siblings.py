@@ -31,7 +31,7 @@ def _groups(view: View) -> Iterator[Group]:
             yield group
 
 
-def _bias(product: HloOp, view: View) -> tuple[HloOp, SSAValue] | None:
+def bias_of(product: HloOp, view: View) -> tuple[HloOp, SSAValue] | None:
     """The sum that alone reads a product and adds a row to it, and the row."""
     total = view.reader(product.results[0])
     if total is None or total.name != "hlo.add":
@@ -43,7 +43,7 @@ def _bias(product: HloOp, view: View) -> tuple[HloOp, SSAValue] | None:
 
 def _products(view: View) -> Iterator[Site]:
     for group in _groups(view):
-        if any(_bias(product, view) is None for product in group):
+        if any(bias_of(product, view) is None for product in group):
             rights = tuple(product.operands[1] for product in group)
             replaced = tuple(product.results[0] for product in group)
             yield Site(replaced, {"left": (group[0].operands[0],), "rights": rights})
@@ -51,7 +51,7 @@ def _products(view: View) -> Iterator[Site]:
 
 def _linears(view: View) -> Iterator[Site]:
     for group in _groups(view):
-        pairs = [pair for product in group if (pair := _bias(product, view)) is not None]
+        pairs = [pair for product in group if (pair := bias_of(product, view)) is not None]
         if len(pairs) == len(group):
             rights = tuple(product.operands[1] for product in group)
             replaced = tuple(total.results[0] for total, _ in pairs)
