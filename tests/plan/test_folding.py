@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -113,6 +114,32 @@ def test_a_fold_may_read_another() -> None:
     found = compiled(example, (1,)).run(inputs)
     for new, old in zip(found, wanted, strict=True):
         np.testing.assert_array_equal(new, old)
+
+
+def test_folds_are_kept_on_disk_with_the_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LUMINAL_CACHE_DIR", str(tmp_path))
+    x, a, b = floats(3, 4), floats(4, 5), floats(5, 2)
+    for cached in (0, 1):
+        executable = compile_module(module_of(chain), "cpu", {"constants": (1, 2)})
+        assert isinstance(executable, PlanExecutable)
+        assert executable.stats["cached"] == cached and len(executable.plan.folds) == 1
+        np.testing.assert_array_equal(executable.run([x, a, b])[0], x @ (a @ b))
+
+
+def test_constants_of_the_graph_api() -> None:
+    cx = lm.Graph()
+    x, a, b = cx.tensor((3, 4)), cx.tensor((4, 5)), cx.tensor((5, 2))
+    y = x.matmul(a.matmul(b)).output()
+    cx.build_search_space(lm.CPURuntime, constants=(1, 2), cache=False)
+    rt = cx.search(lm.CPURuntime(), 1)
+    data = {x: floats(3, 4), a: floats(4, 5), b: floats(5, 2)}
+    for seed in (0, 1):
+        data[a] = floats(4, 5, seed=seed)
+        for tensor, array in data.items():
+            rt.set_data(tensor, array)
+        rt.execute(cx.dyn_map)
+        np.testing.assert_array_equal(rt.get_numpy(y), data[x] @ (data[a] @ data[b]))
+    assert rt.stats["launches"] == 1
 
 
 NOT_FOLDED: dict[str, Example] = {
