@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from xdsl.dialects.builtin import ModuleOp
@@ -41,11 +41,14 @@ from luminal.stats import Stats, record
 if TYPE_CHECKING:
     from luminal.dialects.kernel.terms import Region
     from luminal.passes.cuts import Cuts, Partition
+    from luminal.passes.fold_constants import Fold
     from luminal.passes.region_graph import RegionGraph
+    from luminal.plan.build import Outline
     from luminal.plan.native_kernels import KernelCompiler
     from luminal.runtimes.protocol import Executable
     from luminal.search.chooser import Choice
     from luminal.search.forms import Forms
+    from luminal.search.hlo_search import Lowered
     from luminal.search.samples import Samples
 
 TARGETS = ("cpu", "kernel", "reference")
@@ -110,6 +113,8 @@ class _Compilation:
     levels: dict[str, str] = field(default_factory=dict[str, str])
     chosen: dict[tuple[str, str], Choice] = field(default_factory=dict[tuple[str, str], "Choice"])
     loaded: dict[str, Kernel] = field(default_factory=dict[str, Kernel])
+    contests: bool = True
+    """Whether library kernels may be timed against generated ones; not while just that is done."""
 
     def run(self) -> Compiled:
         graph = graph_of(self.module)
@@ -137,12 +142,17 @@ class _Compilation:
     def _compile(self, graph: GraphOp, key: str | None, wanted: bool) -> Compiled:
         from luminal.search.forms import Forms
 
-        module = self._lower(wanted)
+        with self.stats.stage("lower"):
+            lowered, estimates = self._lower()
+        if self.target == "cpu":
+            _check_dtypes(lowered.graph)
+        if wanted:
+            self.levels["primitive"] = str(lowered.module)
         forms = Forms(graph.licences)
         chooser, compiler = self._chooser(graph, forms)
         programs = [
-            self._program(part, forms, chooser, compiler, wanted)
-            for part in self._parts(graph_of(module), forms)
+            self._program(part, lowered.folds, forms, chooser, compiler, wanted)
+            for part in self._parts(lowered.graph, forms, estimates)
         ]
         if key is not None:
             write_entry(key, json.dumps([program.kept for program in programs]).encode())
@@ -150,27 +160,7 @@ class _Compilation:
             self._describe(programs)
         return self._executable(graph, programs)
 
-    def _lower(self, wanted: bool) -> ModuleOp:
-        """The module at the primitive level, with what is known of its border."""
-        from luminal.passes.lower_hlo import lower_hlo
-        from luminal.passes.simplify import simplify
-        from luminal.passes.value_graph import Interface
-
-        module = self.module.clone()
-        lowered = graph_of(module)
-        Interface(
-            constants=frozenset(self.options.constants), destinations=dict(self.options.updates)
-        ).attach(lowered)
-        with self.stats.stage("lower"):
-            lower_hlo(module)
-            simplify(module)
-        if self.target == "cpu":
-            _check_dtypes(lowered)
-        if wanted:
-            self.levels["primitive"] = str(module)
-        return module
-
-    def _parts(self, graph: GraphOp, forms: Forms) -> list[_Part]:
+    def _parts(self, graph: GraphOp, forms: Forms, estimates: dict[str, list[float]]) -> list[_Part]:
         """The graph for the sizes of each program: those of the dims' buckets, or of buckets that pay, or all sizes."""
         from luminal.plan.measure import host_machine
         from luminal.search.buckets import BucketAdvice
@@ -179,7 +169,7 @@ class _Compilation:
         declared = bucketed(graph.symbols)
         if declared:
             return self._narrowed(graph, boxes(graph.symbols, declared), [hint], forms)
-        whole = self._part(graph, {}, hint, forms)
+        whole = self._part(graph, {}, hint, forms, estimates)
         if self.target == "kernel" or self.options.buckets == "declared":
             return [whole]
         with self.stats.stage("regions"):
@@ -201,12 +191,20 @@ class _Compilation:
             if wanted[-1] and any(made is None for _, made in found):
                 found.append(({}, narrow(graph, {})))
         return [
-            self._part(made, box, expected_sizes(graph.symbols, box, known), forms)
+            self._part(made, box, expected_sizes(graph.symbols, box, known), forms, {})
             for box, made in found
             if made is not None
         ]
 
-    def _part(self, graph: GraphOp, box: Box, expected: Mapping[str, int], forms: Forms) -> _Part:
+    def _part(
+        self,
+        graph: GraphOp,
+        box: Box,
+        expected: Mapping[str, int],
+        forms: Forms,
+        estimates: dict[str, list[float]],
+    ) -> _Part:
+        """The graph's regions for a box of sizes; `estimates` are what some cost at the expected ones."""
         from luminal.passes.cuts import Partition
         from luminal.passes.form_regions import form_regions
         from luminal.search.samples import sample_sizes
@@ -214,10 +212,47 @@ class _Compilation:
         with self.stats.stage("regions"):
             partition = Partition.of(graph)
             samples = sample_sizes(graph.symbols, expected, partition.requirements)
-            regions = form_regions(partition, self._cut(partition, samples, forms))
+            regions = form_regions(partition, self._cut(partition, samples, forms, estimates))
         return _Part(box, graph, samples, regions)
 
-    def _cut(self, partition: Partition, samples: Samples, forms: Forms) -> Cuts:
+    def _lower(self) -> tuple[Lowered, dict[str, list[float]]]:
+        """The graph as primitives: for this machine the cheapest of its equal graphs, with what its regions cost."""
+        from luminal.passes.value_graph import Interface
+        from luminal.plan.measure import host_machine
+        from luminal.search.hlo_search import HloSearch, Lowered
+        from luminal.search.library_search import LibrarySearch
+
+        module, options = self.module.clone(), self.options
+        border = Interface(constants=frozenset(options.constants), destinations=dict(options.updates))
+        border.attach(graph_of(module))
+        if self.target == "kernel":
+            return Lowered.of(module), {}
+        search = HloSearch(module, host_machine(thread_count()), dict(options.hint), options.mode)
+        found = search.run()
+        may_time = self.contests and options.mode == "max-autotune"
+        library = LibrarySearch(found.hlo, contest=self._contest if may_time else None)
+        changed = library.run()
+        self.stats.rewrites, self.stats.library = search.verdicts, library.verdicts
+        return found if changed is None else Lowered.of(changed, found.rewrites), search.estimates
+
+    def _contest(self, generated: ModuleOp, library: ModuleOp) -> tuple[float, float] | None:
+        """Seconds of two equal graphs on this machine; None where they cannot be run."""
+        from luminal.passes.value_graph import Interface
+        from luminal.plan.contest import timed_pair
+        from luminal.search.samples import sample_sizes
+
+        constants = tuple(sorted(Interface.of(graph_of(generated)).constants))
+        options = replace(self.options, constants=constants, updates=(), buckets="declared")
+        pair = (_Compilation(m, self.target, options, contests=False) for m in (generated, library))
+        first, second = (one._compile(graph_of(one.module), None, wanted=False) for one in pair)
+        if isinstance(first, BucketedExecutable) or isinstance(second, BucketedExecutable):
+            return None
+        sizes = sample_sizes(first.plan.symbols, dict(self.options.hint))
+        return timed_pair(first, second, sizes.expected)
+
+    def _cut(
+        self, partition: Partition, samples: Samples, forms: Forms, estimates: dict[str, list[float]]
+    ) -> Cuts:
         """The graph's cuts: the first ones for interpreters, searched ones for this machine."""
         from luminal.passes.cut_choices import initial_cuts
         from luminal.plan.measure import host_machine
@@ -225,7 +260,7 @@ class _Compilation:
 
         if self.target == "kernel":
             return initial_cuts(partition)
-        return CutSearch(partition, host_machine(thread_count()), samples, forms).run()
+        return CutSearch(partition, host_machine(thread_count()), samples, forms, estimates).run()
 
     def _chooser(self, graph: GraphOp, forms: Forms) -> tuple[Chooser, KernelCompiler | None]:
         from luminal.plan.choosers import PlainChooser, timed_chooser
@@ -237,9 +272,16 @@ class _Compilation:
         return timed_chooser(compiler, self.options, forms), compiler
 
     def _program(
-        self, part: _Part, forms: Forms, chooser: Chooser, compiler: KernelCompiler | None, wanted: bool
+        self,
+        part: _Part,
+        folds: Sequence[Fold],
+        forms: Forms,
+        chooser: Chooser,
+        compiler: KernelCompiler | None,
+        wanted: bool,
     ) -> _Program:
         from luminal.passes.in_place import share_memory
+        from luminal.plan.assemble import outline_of
 
         regions = part.regions
         with self.stats.stage("schedule"):
@@ -249,10 +291,11 @@ class _Compilation:
             )
         shared, origins = share_memory(regions, {name: choice.schedule for name, choice in choices.items()})
         choices = {name: choices[origin] for name, origin in origins.items()}
+        outline = outline_of(part.graph, part.samples.expected, folds)
         if compiler is None:
-            program = self._interpreted(part, shared, choices)
+            program = self._interpreted(part.box, outline, shared, choices)
         else:
-            program = self._native(part, shared, choices, compiler, wanted)
+            program = self._native(part.box, outline, shared, choices, compiler, wanted)
         lost = set(self.options.updates) - set(program.plan.updates)
         if lost:
             raise CompileError(f"updates {sorted(lost)} (output, input) do not end in their inputs' memory")
@@ -276,16 +319,19 @@ class _Compilation:
             choices[step.key] = self.chosen[searched]
         return choices
 
-    def _interpreted(self, part: _Part, regions: RegionGraph, choices: Mapping[str, Choice]) -> _Program:
+    def _interpreted(
+        self, box: Box, outline: Outline, regions: RegionGraph, choices: Mapping[str, Choice]
+    ) -> _Program:
         from luminal.plan.assemble import interpreted_plan
 
-        plan, kernels = interpreted_plan(part.graph, regions, choices, part.samples.expected)
+        plan, kernels = interpreted_plan(outline, regions, choices)
         entry = compile_object(entry_text(plan, FrameLayout.of(plan)), Target.host())
-        return _Program(part.box, plan, kernels, entry)
+        return _Program(box, plan, kernels, entry)
 
     def _native(
         self,
-        part: _Part,
+        box: Box,
+        outline: Outline,
         regions: RegionGraph,
         choices: Mapping[str, Choice],
         compiler: KernelCompiler,
@@ -294,7 +340,7 @@ class _Compilation:
         from luminal.plan.assemble import native_plan
 
         with self.stats.stage("place"):
-            plan, sources = native_plan(part.graph, regions, choices, part.samples.expected, compiler)
+            plan, sources = native_plan(outline, regions, choices, compiler)
         with self.stats.stage("llvm"):
             images = [compiler.image(source, keep=True) for source in sources]
             entry_key, entry = compiler.entry(entry_text(plan, FrameLayout.of(plan)))
@@ -304,7 +350,7 @@ class _Compilation:
                 for source, image in zip(sources, images, strict=True)
             }
         keys = {source.name: source.key for source in sources}
-        program = _Program(part.box, plan, kernels, entry, _kept(part.box, plan, keys, entry_key))
+        program = _Program(box, plan, kernels, entry, _kept(box, plan, keys, entry_key))
         if wanted:
             program.levels["placed"] = "\n".join(str(source.function) for source in sources) + "\n"
             program.levels["llvm"] = "\n".join(source.text for source in sources)

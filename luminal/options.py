@@ -20,11 +20,12 @@ BUCKETS = ("auto", "declared")
 class CompileOptions:
     """What `compile_module` may be told; all of it is part of the key of the compiled graph.
 
-    `constants` are positions of inputs that do not change from call to call (parameters): they are bound once, and
-    may be laid out anew. `updates` are pairs (output, input): that output is written into the memory of that input.
-    `hint` gives sizes that are expected, as pairs (dim, size). `mode` is how long schedules are searched for, and
-    `candidates` how many of a kernel are timed at most, 0 for as many as the mode says. `buckets`: "declared" for those
-    of the dims alone, "auto" to let the roofline advise some where no dim has any.
+    `constants` are positions of inputs that do not change from call to call (parameters): they are bound once, what
+    depends on them alone is computed then, and they may be laid out anew. `updates` are pairs (output, input): that
+    output is written into the memory of that input. `hint` gives sizes that are expected, as pairs (dim, size). `mode`
+    is how long schedules are searched for, and `candidates` how many of a kernel are timed at most, 0 for as many as
+    the mode says. `buckets`: "declared" for those of the dims alone, "auto" to let the roofline advise some where no
+    dim has any.
     """
 
     constants: tuple[int, ...] = ()

@@ -19,8 +19,9 @@ class Stats:
 
     `kernels`: different kernels; `launches`: kernels and library steps that one call runs; `arena_bytes`: the largest
     arena of any call so far; `seconds`: of compiling, by stage; `cached`: compilations found whole on disk;
-    `copied_bytes`: what the torch backend has copied of its callers' tensors because of their strides; `programs`: the
-    programs of a graph with buckets, by the sizes that they are for.
+    `rewrites` of the hlo graph and `library` kernels that match it, each with what became of it; `copied_bytes`: what
+    the torch backend has copied of its callers' tensors because of their strides; `programs`: the programs of a graph
+    with buckets, by the sizes that they are for.
     """
 
     compilations: int = 0
@@ -32,6 +33,8 @@ class Stats:
     copied_bytes: int = 0
     seconds: dict[str, float] = field(default_factory=dict[str, float])
     programs: dict[str, Stats] = field(default_factory=dict[str, "Stats"])
+    rewrites: dict[str, str] = field(default_factory=dict[str, str])
+    library: dict[str, str] = field(default_factory=dict[str, str])
 
     @contextlib.contextmanager
     def stage(self, name: str) -> Generator[None]:
@@ -56,6 +59,8 @@ class Stats:
             "arena_bytes": max([self.arena_bytes, *(each.arena_bytes for each in self.programs.values())]),
             "packed_bytes": self.packed_bytes,
             "copied_bytes": self.copied_bytes,
+            "rewrites": dict(self.rewrites),
+            "library": dict(self.library),
             "compile_seconds": {name: self.seconds[name] for name in sorted(self.seconds)},
             "programs": {name: each.of_program() for name, each in self.programs.items()},
         }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from numpy.typing import NDArray
@@ -11,6 +11,7 @@ from luminal.dialects.graph_op import GraphOp
 from luminal.dialects.kernel.placed_interpreter import interpret_placed
 from luminal.dialects.kernel.schedule import Schedule
 from luminal.dialects.kernel.terms import Region
+from luminal.passes.fold_constants import Fold
 from luminal.passes.packed_loads import PackedLoad, packed_loads
 from luminal.passes.place import place
 from luminal.passes.region_graph import RegionGraph
@@ -21,8 +22,11 @@ from luminal.plan.plan import Plan
 from luminal.search.chooser import Choice
 
 
-def _outline(graph: GraphOp, hints: Mapping[str, int]) -> Outline:
-    return Outline(graph.graph_name, graph.symbols, graph.input_types, graph.output_types, hints)
+def outline_of(graph: GraphOp, hints: Mapping[str, int], folds: Sequence[Fold] = ()) -> Outline:
+    """The border of a lowered graph; `hints` are expected sizes, and `folds` compute the last of its inputs."""
+    return Outline(
+        graph.graph_name, graph.symbols, graph.input_types, graph.output_types, hints, tuple(folds)
+    )
 
 
 def _packed(regions: RegionGraph, choices: Mapping[str, Choice]) -> dict[str, dict[int, PackedLoad]]:
@@ -30,10 +34,9 @@ def _packed(regions: RegionGraph, choices: Mapping[str, Choice]) -> dict[str, di
 
 
 def native_plan(
-    graph: GraphOp,
+    outline: Outline,
     regions: RegionGraph,
     choices: Mapping[str, Choice],
-    hints: Mapping[str, int],
     compiler: KernelCompiler,
 ) -> tuple[Plan, list[KernelSource]]:
     """The plan, and the kernels that it calls, each different one once."""
@@ -44,12 +47,12 @@ def native_plan(
         source = compiler.source(region, choice.schedule, choice.cost)
         sources[source.name] = source
         facts[key] = KernelFacts(source.name, source.symbols, source.shared, source.private)
-    plan = build_plan(_outline(graph, hints), regions, facts, _packed(regions, choices))
+    plan = build_plan(outline, regions, facts, _packed(regions, choices))
     return plan, [sources[name] for name in plan.kernels]
 
 
 def interpreted_plan(
-    graph: GraphOp, regions: RegionGraph, choices: Mapping[str, Choice], hints: Mapping[str, int]
+    outline: Outline, regions: RegionGraph, choices: Mapping[str, Choice]
 ) -> tuple[Plan, dict[str, Kernel]]:
     """The plan, and its kernels in the placed interpreter."""
     facts: dict[str, KernelFacts] = {}
@@ -58,7 +61,7 @@ def interpreted_plan(
         name = f"kernel_{number}"
         kernels[name] = interpreted_kernel(region, choices[key].schedule, name)
         facts[key] = KernelFacts(name, tuple(region.symbols))
-    plan = build_plan(_outline(graph, hints), regions, facts, _packed(regions, choices))
+    plan = build_plan(outline, regions, facts, _packed(regions, choices))
     return plan, kernels
 
 

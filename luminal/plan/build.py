@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from luminal.dialects.tensor_type import TensorType
 from luminal.dim import Dim, Symbol, as_dim, symbol_dim
 from luminal.errors import CompileError, DimRangeError
+from luminal.passes.fold_constants import Fold
 from luminal.passes.memory_plan import Block, plan_arena, sample_dims
 from luminal.passes.packed_loads import PackedLoad
 from luminal.passes.region_graph import CheckStep, OpaqueStep, RegionGraph, RegionStep, RegionValue
@@ -41,13 +42,14 @@ class KernelFacts:
 
 @dataclass(frozen=True, slots=True)
 class Outline:
-    """The border of the graph that a plan is for."""
+    """The border of the graph that a plan is for; `folds` compute the last of its inputs."""
 
     name: str
     symbols: tuple[Symbol, ...]
     inputs: tuple[TensorType, ...]
     outputs: tuple[TensorType, ...]
     hint: Mapping[str, int] = field(default_factory=dict[str, int])
+    folds: tuple[Fold, ...] = ()
 
 
 def memory_of(values: Sequence[RegionValue], number: int) -> int:
@@ -105,6 +107,7 @@ def build_plan(
         tuple(steps),
         conditions,
         tuple(arena.data),
+        outline.folds,
     )
 
 

@@ -1,4 +1,4 @@
-"""Parameters that were laid out for kernels, shared by all plans that want the same layout of the same parameter; and
+"""What is made of parameters, laid out or folded, shared by all plans that want the same of the same parameters; and
 data of graphs, shared by all plans that have it.
 
 A parameter is known by the object that owns its memory and a version that its owner counts up on change; an entry lives
@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import threading
 import weakref
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,21 +38,56 @@ class Epoch:
     current = 0
 
 
+_lock = threading.Lock()
+
+
+class Shared:
+    """Arrays made of constants, by those constants and what was made of them; each as long as somebody holds it."""
+
+    every: ClassVar[list[Shared]] = []
+
+    def __init__(self) -> None:
+        self._entries: dict[Hashable, tuple[list[weakref.ref[Any]], weakref.ref[Array]]] = {}
+        self.every.append(self)
+
+    def find(self, constants: Sequence[Constant], what: Hashable, make: Callable[[], Array]) -> Array:
+        """The array that is known for these constants, or a new one; constants without an owner share none."""
+        owners = [constant.owner for constant in constants]
+        if any(owner is None for owner in owners):
+            return make()
+        key = (what, *((id(c.owner), c.address, c.version) for c in constants))
+        with _lock:
+            entry = self._entries.get(key)
+            if entry is not None and all(o() is owner for o, owner in zip(entry[0], owners, strict=True)):
+                found = entry[1]()
+                if found is not None:
+                    return found
+        array = make()
+        with _lock:
+            self._entries[key] = [weakref.ref(owner) for owner in owners], weakref.ref(array)
+            stale = [k for k, (held, made) in self._entries.items() if not _all_live([*held, made])]
+            for old in stale:
+                del self._entries[old]
+        return array
+
+    def clear(self) -> None:
+        self._entries.clear()
+
+
+def _all_live(references: Sequence[weakref.ref[Any]]) -> bool:
+    return all(reference() is not None for reference in references)
+
+
 def invalidate() -> None:
-    """Parameters may have changed in a way that nobody could see: every plan lays them out anew at its next call."""
+    """Parameters may have changed in a way that nobody could see: every plan folds them and lays them out anew at its
+    next call."""
     with _lock:
         Epoch.current += 1
-        _shared.clear()
+        for shared in Shared.every:
+            shared.clear()
 
 
-@dataclass(slots=True)
-class _Entry:
-    owner: weakref.ref[Any]
-    array: weakref.ref[Array]
-
-
-_lock = threading.Lock()
-_shared: dict[tuple[int, int, int, Packing], _Entry] = {}
+_PACKED = Shared()
 _data: weakref.WeakValueDictionary[bytes, Array] = weakref.WeakValueDictionary()
 
 
@@ -68,28 +104,10 @@ def data_array(data: bytes) -> Array:
 
 def packed_array(constant: Constant, source: Array, packing: Packing) -> Array:
     """The layout of a constant whose flat memory is `source`: the one that another plan holds, or a new one."""
-    key = (
-        id(constant.owner),
-        constant.address,
-        constant.version,
-        replace(packing, source=Storage("input", 0)),
-    )
-    with _lock:
-        entry = _shared.get(key)
-        if entry is not None and constant.owner is not None and entry.owner() is constant.owner:
-            found = entry.array()
-            if found is not None:
-                return found
-    array = allocate((packed_elements(packing),), source.dtype)
-    pack(source, packing, array)
-    if constant.owner is not None:
-        with _lock:
-            _shared[key] = _Entry(weakref.ref(constant.owner), weakref.ref(array))
-            for stale in [k for k, e in _shared.items() if e.array() is None or e.owner() is None]:
-                del _shared[stale]
-    return array
 
+    def make() -> Array:
+        array = allocate((packed_elements(packing),), source.dtype)
+        pack(source, packing, array)
+        return array
 
-def carrier(size_bytes: int) -> np.dtype[Any]:
-    """The unsigned dtype that moves elements of this size without reading them."""
-    return np.dtype(f"u{size_bytes}")
+    return _PACKED.find([constant], replace(packing, source=Storage("input", 0)), make)

@@ -89,7 +89,9 @@ class PlanExecutable:
         self._start = _SEGMENT(entry["start"])
         self._sizes: dict[tuple[tuple[int, ...], int], int] = {}
         self._frames: list[Frame] = []
-        self._bound: Bound | None = None if plan.constants else self._bind(())
+        self._constants = tuple(position for position in plan.constants if position < plan.given)
+        """Positions of the constant inputs that callers give; folds compute the others."""
+        self._bound: Bound | None = None if self._constants else self._bind(())
 
     def _native_segments(self, entry: Mapping[str, int]) -> list[tuple[Any, int]]:
         """What follows `start`: (function, -1) for native segments, (None, step) for library steps."""
@@ -105,7 +107,7 @@ class PlanExecutable:
 
     @property
     def input_types(self) -> tuple[TensorType, ...]:
-        return self.plan.inputs
+        return self.plan.inputs[: self.plan.given]
 
     @property
     def output_types(self) -> tuple[TensorType, ...]:
@@ -132,23 +134,37 @@ class PlanExecutable:
 
         Their memory must stay where it is, and unchanged, until they are bound again.
         """
-        require_constants(self.plan.constants, constants)
-        self._bound = self._bind(tuple(constants[position] for position in self.plan.constants))
+        require_constants(self._constants, constants)
+        self._bound = self._bind(tuple(constants[position] for position in self._constants))
 
     def _bind(self, constants: tuple[Constant, ...]) -> Bound:
         """UnsetInputError where constants are wanted that were never bound."""
         plan = self.plan
         epoch = Epoch.current
         own = [data_array(data) for data in plan.data]
-        by_position = dict(zip(plan.constants, constants, strict=True))
+        by_position = dict(zip(self._constants, constants, strict=True))
+        folded = self._fold(by_position)
         packed: list[Array] = []
         for packing in plan.packings:
             source, constant = self._source(packing.source, by_position, own)
             packed.append(packed_array(constant, source, packing))
-        slots = [constant.address for constant in constants]
+        slots = [by_position[position].address for position in plan.constants]
         slots += [array.ctypes.data for array in (*own, *packed)]
-        self._stats.packed_bytes = sum(array.nbytes for array in packed)
-        return Bound(constants, slots, own, packed, epoch)
+        self._stats.packed_bytes = sum(array.nbytes for array in (*folded, *packed))
+        return Bound(constants, slots, own, [*folded, *packed], epoch)
+
+    def _fold(self, constants: dict[int, Constant]) -> list[Array]:
+        """Compute the constants that are made of others, and put them beside those, by position."""
+        if not self.plan.folds:
+            return []
+        # with the parser of IR, which a plan without folds needs not
+        from luminal.plan.folding import folded_array
+
+        folded: list[Array] = []
+        for position, fold in enumerate(self.plan.folds, self.plan.given):
+            folded.append(folded_array(fold, [constants[source] for source in fold.sources]))
+            constants[position] = Constant(folded[-1].ctypes.data, folded[-1])
+        return folded
 
     def _source(
         self, storage: Storage, constants: Mapping[int, Constant], own: Sequence[Array]
@@ -165,8 +181,8 @@ class PlanExecutable:
     def _current(self) -> Bound:
         bound = self._bound
         if bound is None:
-            raise UnsetInputError(f"constant inputs {list(self.plan.constants)} were never bound")
-        if bound.epoch != Epoch.current:
+            raise UnsetInputError(f"constant inputs {list(self._constants)} were never bound")
+        if bound.epoch != Epoch.current:  # parameters that changed unseen are folded and laid out anew
             bound = self._bound = self._bind(bound.constants)
         return bound
 
@@ -217,7 +233,7 @@ class PlanExecutable:
 
         An update is written into its input's array and is that array. Errors as `bind_inputs` and `run_pointers`.
         """
-        values = sizes_of(self.plan.inputs, self.dim_names, inputs, dims)
+        values = sizes_of(self.input_types, self.dim_names, inputs, dims)
         arrays = [np.ascontiguousarray(array) for array in inputs]
         self._bind_arrays(arrays)
         updated = dict(self.plan.updates)
@@ -243,15 +259,15 @@ class PlanExecutable:
         return outputs
 
     def _bind_arrays(self, arrays: list[Array]) -> None:
-        if not self.plan.constants:
+        if not self._constants:
             return
         bound = self._bound
-        given = [arrays[position] for position in self.plan.constants]
+        given = [arrays[position] for position in self._constants]
         addresses = [array.ctypes.data for array in given]
         # what is bound is kept alive, so an equal address is the same memory
         if bound is not None and addresses == [constant.address for constant in bound.constants]:
             return
-        found = zip(self.plan.constants, addresses, given, strict=True)
+        found = zip(self._constants, addresses, given, strict=True)
         self.bind_constants({position: Constant(address, array) for position, address, array in found})
 
     def _arena_for(self, frame: Frame, key: tuple[tuple[int, ...], int]) -> int:

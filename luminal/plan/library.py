@@ -15,7 +15,10 @@ if TYPE_CHECKING:
     import torch
 
 Array = NDArray[Any]
-Operation = Callable[[Mapping[str, Any], Sequence[Array], Mapping[str, int]], Sequence[Array]]
+Operation = Callable[
+    [Mapping[str, Any], Sequence[Array], Mapping[str, int], Sequence[Array]], Sequence[Array]
+]
+"""Attributes, operands, sizes and the memory of the results, which it may write to; gives the results."""
 
 
 def as_torch(array: Array) -> torch.Tensor:
@@ -36,28 +39,36 @@ def as_numpy(tensor: torch.Tensor) -> Array:
 
 
 def _sort(
-    attributes: Mapping[str, Any], operands: Sequence[Array], dims: Mapping[str, int]
+    attributes: Mapping[str, Any],
+    operands: Sequence[Array],
+    dims: Mapping[str, int],
+    outputs: Sequence[Array],
 ) -> Sequence[Array]:
     """Stable, NaN largest: values and their i64 positions along one axis."""
     import torch
 
-    del dims
+    del dims, outputs
     values, positions = torch.sort(
         as_torch(operands[0]), dim=attributes["axis"], descending=bool(attributes["descending"]), stable=True
     )
     return [as_numpy(values), as_numpy(positions)]
 
 
-def _extern(
-    attributes: Mapping[str, Any], operands: Sequence[Array], dims: Mapping[str, int]
+def run_extern(
+    attributes: Mapping[str, Any],
+    operands: Sequence[Array],
+    dims: Mapping[str, int],
+    outputs: Sequence[Array] = (),
 ) -> Sequence[Array]:
+    """The results of an operation of torch, which its payload names; in `outputs` where it is told to write there."""
     from luminal.torch.extern import call_extern
 
-    results = call_extern(str(attributes["payload"]), [as_torch(operand) for operand in operands], dims)
+    tensors, places = ([as_torch(array) for array in arrays] for arrays in (operands, outputs))
+    results = call_extern(str(attributes["payload"]), tensors, dims, places)
     return [as_numpy(result) for result in results]
 
 
-OPERATIONS: dict[str, Operation] = {"sort": _sort, "extern": _extern}
+OPERATIONS: dict[str, Operation] = {"sort": _sort, "extern": run_extern}
 
 
 def run_library(
@@ -73,7 +84,7 @@ def run_library(
     """
     if op not in OPERATIONS:
         raise CompileError(f"no library operation {op!r}; there are {', '.join(OPERATIONS)}")
-    results = OPERATIONS[op](attributes, operands, dims)
+    results = OPERATIONS[op](attributes, operands, dims, outputs)
     if len(results) != len(outputs):
         raise OutputError(f"{op} gave {len(results)} results; the plan has {len(outputs)}")
     for number, (result, output) in enumerate(zip(results, outputs, strict=True)):
@@ -82,4 +93,5 @@ def run_library(
                 f"result {number} of {op} is {result.dtype}{list(result.shape)}; "
                 f"the plan has {output.dtype}{list(output.shape)}"
             )
-        np.copyto(output, result)
+        if result.ctypes.data != output.ctypes.data:
+            np.copyto(output, result)

@@ -19,6 +19,7 @@ from typing import Any
 from luminal.dialects.tensor_type import TensorType, tensor_type
 from luminal.dim import Dim, Symbol, parse_dim
 from luminal.dtype import DType, dtype_of
+from luminal.passes.fold_constants import Fold
 from luminal.passes.memory_plan import ArenaPlan, Block
 
 THREADS = Symbol("threads_of_call", 1, None)
@@ -117,7 +118,8 @@ class Plan:
     """What runs.
 
     `constants` are positions of inputs that are bound once; `updates` are pairs (output, input) where the output is the
-    input's own memory; `data` are the graph's own constants.
+    input's own memory; `data` are the graph's own constants.  `folds` compute the last inputs, which are constants that
+    no caller gives.
     """
 
     name: str
@@ -132,6 +134,12 @@ class Plan:
     steps: tuple[PlanStep, ...]
     conditions: tuple[Condition, ...] = ()
     data: tuple[bytes, ...] = ()
+    folds: tuple[Fold, ...] = ()
+
+    @property
+    def given(self) -> int:
+        """How many inputs callers give."""
+        return len(self.inputs) - len(self.folds)
 
     @property
     def segments(self) -> list[tuple[int, int]]:
@@ -162,6 +170,8 @@ def _lines(plan: Plan) -> Iterator[str]:
     yield f"plan {plan.name} [{symbols}]"
     for number, type_ in enumerate(plan.inputs):
         yield f"input {number}: {type_}" + (" constant" if number in plan.constants else "")
+    for number, fold in enumerate(plan.folds, plan.given):
+        yield f"input {number} folded from {', '.join(f'input {source}' for source in fold.sources)}"
     for number, packing in enumerate(plan.packings):
         yield f"packed {number}: {packing}"
     updated = dict(plan.updates)
@@ -303,6 +313,7 @@ def plan_to_json(plan: Plan) -> str:
             for c in plan.conditions
         ],
         "data": [base64.b64encode(data).decode() for data in plan.data],
+        "folds": [[fold.text, fold.sources] for fold in plan.folds],
     }
     return json.dumps(data, separators=(",", ":"))
 
@@ -340,6 +351,7 @@ def plan_from_json(text: str) -> Plan:
             for least, message, unless, source in data["conditions"]
         ),
         tuple(map(base64.b64decode, data["data"])),
+        tuple(Fold(text, tuple(sources)) for text, sources in data["folds"]),
     )
 
 

@@ -13,9 +13,14 @@ from luminal.runtimes.protocol import Executable, Runtime
 
 
 class CPURuntime(Runtime):
-    """`cx.build_search_space(CPURuntime)`, then `cx.search(CPURuntime(), 10)`: ten candidates a region are timed."""
+    """`cx.build_search_space(CPURuntime)`, then `cx.search(CPURuntime(), 10)`: ten candidates a region are timed.
 
-    options = ("mode", "cache", "hint", "buckets")
+
+    `build_search_space(CPURuntime, constants=(1, 2))`: the inputs at these positions rarely change; what depends on
+    them alone is computed when they are set.
+    """
+
+    options = ("mode", "cache", "hint", "buckets", "constants")
 
     def compile(self, module: ModuleOp, candidates: int, options: Mapping[str, Any]) -> Executable:
         """Machine code for this machine; errors as `compile_module`."""

@@ -47,12 +47,18 @@ class CutSearch:
     """Prices cuts of one graph for one machine, with sizes for the graph's symbols."""
 
     def __init__(
-        self, partition: Partition, machine: Machine, samples: Samples, forms: Forms | None = None
+        self,
+        partition: Partition,
+        machine: Machine,
+        samples: Samples,
+        forms: Forms | None = None,
+        estimates: dict[str, list[float]] | None = None,
     ) -> None:
+        """`estimates`: what the regions of another graph cost, for the same machine and sizes; added to."""
         self.partition, self.machine, self.samples = partition, machine, samples
         self.forms = forms or Forms()
         self._prices: dict[str, float] = {}
-        self._estimates: dict[str, list[float]] = {}
+        self._estimates: dict[str, list[float]] = {} if estimates is None else estimates
         self._weights = [1.0] * len(samples.all)
         self._formed: dict[tuple[frozenset[int], tuple[int, ...], frozenset[int]], Formed] = {}
 
@@ -69,11 +75,16 @@ class CutSearch:
             current = better
         return current.cuts
 
+    def estimates(self, cuts: Cuts) -> list[tuple[str, list[float]]]:
+        """Key, and seconds at each of the sizes, of every region."""
+        made = self._formed_regions(cuts, self.partition.groups(cuts))
+        return [(formed.key, self._seconds(formed)) for formed in made]
+
     def _weigh(self, cuts: Cuts) -> None:
         """Set the weights by which these cuts cost as much at each of the sizes."""
         totals = [0.0] * len(self._weights)
-        for formed in self._formed_regions(cuts, self.partition.groups(cuts)):
-            for number, seconds in enumerate(self._seconds(formed)):
+        for _, estimates in self.estimates(cuts):
+            for number, seconds in enumerate(estimates):
                 totals[number] += seconds
         if all(totals):
             self._weights = [totals[0] / total / len(totals) for total in totals]

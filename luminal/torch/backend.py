@@ -17,7 +17,6 @@ from torch.utils._python_dispatch import _disable_current_modes
 from luminal.errors import DeviceError
 from luminal.torch.calling import CompiledGraph
 from luminal.torch.decompositions import decompositions, kept_whole
-from luminal.torch.folding import fold_parameters
 from luminal.torch.import_fx import FxImporter, ImportedGraph
 from luminal.torch.mutation import fuse_part_writes
 from luminal.torch.options import TorchOptions, parse_options
@@ -94,16 +93,13 @@ class GraphCompiler:
         self, module: torch.fx.GraphModule, fakes: Sequence[Any], static: frozenset[int], kind: str
     ) -> CompiledGraph:
         with _disable_current_modes():  # constants of the graph are real tensors
-            folded = fold_parameters(module, static) if static else None
             imported = import_graph(module, fakes, self.options, kind)
             written = {imported.inputs[position].argument for _, position in imported.updates}
             if kind != "backward":
                 self.written, self.static = frozenset(written), static
-            constants = constant_positions(
-                imported, (static - written) | set(folded.places if folded else ())
-            )
+            constants = constant_positions(imported, static - written)
             program = build_program(imported, self.target, self.options, constants)
-            return CompiledGraph(imported, program, constants, self.options.freeze, folded=folded)
+            return CompiledGraph(imported, program, constants, self.options.freeze)
 
 
 def import_graph(

@@ -20,7 +20,6 @@ from luminal.plan.constants import Constant, Epoch
 from luminal.runtimes.memory import allocate
 from luminal.torch import report
 from luminal.torch.extern import CARRIERS, from_carrier, to_carrier
-from luminal.torch.folding import Folded
 from luminal.torch.import_fx import ImportedGraph, InputSlot, OutputSlot
 from luminal.torch.layout import Layout
 from luminal.torch.symbols import SymbolBinding
@@ -86,18 +85,14 @@ class CompiledGraph:
         constants: Sequence[int],
         freeze: bool,
         checked: bool = False,
-        folded: Folded | None = None,
     ) -> None:
         """`constants` are positions of graph inputs that are bound once. `freeze`: they never change after the first
-        call. `checked`: strides of arguments are compared with the traced ones, since no guard has done so.
-        `folded` computes some of the constants from parameters."""
+        call. `checked`: strides of arguments are compared with the traced ones, since no guard has done so."""
         self._boxed_call = True  # of the instance: Dynamo's wrappers copy its attributes
         self.imported, self.program, self.freeze, self.checked = imported, program, freeze, checked
         slots = imported.inputs
         self._constants = [(position, slots[position]) for position in constants]
-        self._folded = folded
-        used = {slot.argument for _, slot in self._constants if slot.constant is None}
-        self._parameters = sorted(used - set(folded.places) | set(folded.uses) if folded else used)
+        self._parameters = sorted({s.argument for _, s in self._constants if s.constant is None})
         self._bound: _Bound | None = None
         self._slots = [slots[position] for position in program.call_inputs]
         self._direct = (
@@ -156,17 +151,11 @@ class CompiledGraph:
             if self.freeze or bound.holds([given[number] for number in self._parameters]):
                 return
         tensors = [given[number] for number in self._parameters]
-        values: dict[int, torch.Tensor] = {}
-        if self._folded is not None:
-            results = self._folded.compute(*[given[number] for number in self._folded.uses])
-            values = dict(zip(self._folded.places, results, strict=True))
         constants: dict[int, Constant] = {}
         kept: list[torch.Tensor] = []
         for position, slot in self._constants:
-            tensor = slot.constant
-            if tensor is None:
-                tensor = values[slot.argument] if slot.argument in values else given[slot.argument]
-            address = self._address(tensor, slot, kept, [], slot.argument in values)
+            tensor = given[slot.argument] if slot.constant is None else slot.constant
+            address = self._address(tensor, slot, kept, [])
             constants[position] = Constant(address, tensor, _versions([tensor])[0])
         self.program.bind_constants(constants)
         addresses = [tensor.data_ptr() for tensor in tensors]
@@ -178,11 +167,10 @@ class CompiledGraph:
         slot: InputSlot,
         kept: list[torch.Tensor],
         back: Copies,
-        checked: bool = False,
     ) -> int:
         """Where the row-major tensor that the graph takes lies: in the argument's own memory, or in a copy, which goes
-        into `kept`, and into `back` if the graph updates it. `checked`: its strides may be others than the traced."""
-        if not (checked or self.checked or _is_indirect(slot)):
+        into `kept`, and into `back` if the graph updates it."""
+        if not (self.checked or _is_indirect(slot)):
             return tensor.data_ptr()
         own = stored_view(to_carrier(tensor.detach()), slot.layout)
         if own.is_contiguous():

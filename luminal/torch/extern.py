@@ -143,8 +143,16 @@ def _full_name(op: torch._ops.OpOverload) -> str:
 # ---- running ---------------------------------------------------------------------------------------------------
 
 
-def call_extern(payload: str, tensors: Sequence[torch.Tensor], dims: Mapping[str, int]) -> list[torch.Tensor]:
-    """Run one op through torch. Results are contiguous, in the dtypes in which they pass through the graph."""
+def call_extern(
+    payload: str,
+    tensors: Sequence[torch.Tensor],
+    dims: Mapping[str, int],
+    outputs: Sequence[torch.Tensor] = (),
+) -> list[torch.Tensor]:
+    """Run one op through torch. Results are contiguous, in the dtypes in which they pass through the graph.
+
+    `outputs`: memory of the results; a payload that names an overload `into` has its result there.
+    """
     call = json.loads(payload)
 
     def decode(value: Any) -> Any:
@@ -152,17 +160,21 @@ def call_extern(payload: str, tensors: Sequence[torch.Tensor], dims: Mapping[str
             return [decode(entry) for entry in value]
         if not isinstance(value, dict):
             return value
-        ((kind, content), *rest) = value.items()
+        kind, content = next(iter(value.items()))
         if kind == "tensor":
-            dtype = getattr(torch, rest[0][1]) if rest else tensors[content].dtype
-            return from_carrier(tensors[content], dtype)
+            dtype = getattr(torch, value["dtype"]) if "dtype" in value else tensors[content].dtype
+            found = from_carrier(tensors[content], dtype)
+            return found.permute(value["order"]) if "order" in value else found
         if kind == "number":
             return tensors[content].item()
         return _DECODE[kind](content, dims)
 
-    function = decode(call["op"])
+    function, written = decode(call["op"]), dict[str, Any]()
+    if outputs and "into" in call:
+        function, written = decode(call["into"]), {"out": outputs[0]}
+    keywords = {key: decode(value) for key, value in call["kwargs"].items()}
     with torch.no_grad():
-        result = function(*map(decode, call["args"]), **{k: decode(v) for k, v in call["kwargs"].items()})
+        result = function(*map(decode, call["args"]), **keywords, **written)
     if not call["results"]:
         return [torch.zeros(1, dtype=torch.uint8)]
     results = result if isinstance(result, (list, tuple)) else [result]
