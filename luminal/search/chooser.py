@@ -20,7 +20,7 @@ from luminal.search.forms import Forms
 from luminal.search.generate import Candidate
 from luminal.search.machine import Machine
 from luminal.search.profile import Budget, Outcome, Profiler, Trial
-from luminal.search.record import RegionRecord, SearchRecord
+from luminal.search.record import Considered, Enumeration, RegionRecord, SearchRecord
 from luminal.search.samples import Samples
 from luminal.search.shapes import Shapes
 
@@ -71,13 +71,31 @@ class TimedChooser:
 
     def choose(self, region: Region, key: str, samples: Samples) -> Choice:
         """The fastest of the timed candidates, or what the database remembers."""
-        begun = time.perf_counter()
-        choice, outcomes, source = self._choose(region, key, samples)
+        begun, seen = time.perf_counter(), self.record.begin(key)
+        choice, outcomes, source = self._choose(region, key, samples, seen)
         spent = time.perf_counter() - begun
-        self.record.add(RegionRecord(key, region, samples.expected, choice, source, tuple(outcomes), spent))
+        considered = self._considered(key, samples, seen, outcomes, source)
+        self.record.add(
+            RegionRecord(key, region, samples.expected, choice, source, tuple(outcomes), spent, considered)
+        )
         return choice
 
-    def _choose(self, region: Region, key: str, samples: Samples) -> tuple[Choice, list[Outcome], str]:
+    def _considered(
+        self, key: str, samples: Samples, seen: Enumeration, outcomes: list[Outcome], source: str
+    ) -> Considered:
+        """What was looked at; it is kept beside a winner, and found again with it."""
+        considered = Considered.of(seen, outcomes, self.machine)
+        if self.database is None or source == "model":
+            return considered
+        if source == "timed":
+            self.database.store_considered(key, _bucket_of(samples), self.machine, considered.text())
+            return considered
+        found = self.database.find_considered(key, _bucket_of(samples), self.machine)
+        return considered if found is None else Considered.parse(found)
+
+    def _choose(
+        self, region: Region, key: str, samples: Samples, seen: Enumeration
+    ) -> tuple[Choice, list[Outcome], str]:
         if not samples.is_valid:
             return self._modelled(region, key, samples), [], "model"
         bucket = _bucket_of(samples)
@@ -85,7 +103,7 @@ class TimedChooser:
         if known is not None and self.forms.find(region, key, known.form) is not None:
             return Choice(parse_schedule(known.schedule), known.cost, known.form), [], "database"
         dims = Shapes(region, samples.expected).values
-        trials = self._trials(region, key, samples)
+        trials = self._trials(region, key, samples, seen)
         outcomes = self.profiler.profile(region, trials, dims, self.machine.threads, self.budget)
         if outcomes is None:
             return self._modelled(region, key, samples), [], "model"
@@ -100,10 +118,12 @@ class TimedChooser:
     def _modelled(self, region: Region, key: str, samples: Samples) -> Choice:
         return ModelChooser(self.machine, self.forms).choose(region, key, samples)
 
-    def _trials(self, region: Region, key: str, samples: Samples) -> Iterator[Trial]:
+    def _trials(self, region: Region, key: str, samples: Samples, seen: Enumeration) -> Iterator[Trial]:
         """What is worth timing: plain loops only where there is nothing else."""
         forms = self.forms.of(region, key)
-        for number, trial in enumerate(legal_candidates(region, self.machine, samples, forms)):
+        for number, trial in enumerate(
+            legal_candidates(region, self.machine, samples, forms, seen=seen)
+        ):
             if number and trial[0].kind == "scalar":
                 return
             yield trial

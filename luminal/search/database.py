@@ -13,9 +13,14 @@ from typing import Any
 from luminal.search.machine import Machine
 
 VERSION = 4
-_SCHEMA = """create table if not exists winners (
+_SCHEMAS = (
+    """create table if not exists winners (
     region text, bucket text, machine text, version integer, form text, schedule text, cost integer, seconds real,
-    primary key (region, bucket, machine, version))"""
+    primary key (region, bucket, machine, version))""",
+    """create table if not exists considered (
+    region text, bucket text, machine text, version integer, content text,
+    primary key (region, bucket, machine, version))""",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +46,8 @@ class Database:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._connection = self._connect()
         self._run("pragma journal_mode=wal")
-        self._run(_SCHEMA)
+        for schema in _SCHEMAS:
+            self._run(schema)
 
     def _connect(self) -> sqlite3.Connection:
         return sqlite3.connect(self.path, timeout=10.0, isolation_level=None, check_same_thread=False)
@@ -61,8 +67,9 @@ class Database:
                     ):  # it has none, or another process has been faster
                         Path(f"{self.path}{part}").replace(f"{self.path}{part}.damaged")
                 self._connection = self._connect()
-                with contextlib.suppress(sqlite3.OperationalError):
-                    self._connection.execute(_SCHEMA)
+                for schema in _SCHEMAS:
+                    with contextlib.suppress(sqlite3.OperationalError):
+                        self._connection.execute(schema)
                 return []
 
     def find(self, region: str, bucket: str, machine: Machine) -> Winner | None:
@@ -80,6 +87,19 @@ class Database:
             "insert or replace into winners values (?, ?, ?, ?, ?, ?, ?, ?)",
             (*key, winner.form, winner.schedule, winner.cost, seconds),
         )
+
+    def store_considered(self, region: str, bucket: str, machine: Machine, content: str) -> None:
+        """Remember, beside a winner, what its search looked at."""
+        key = (_digest(region), bucket, repr(machine), VERSION)
+        self._run("insert or replace into considered values (?, ?, ?, ?, ?)", (*key, content))
+
+    def find_considered(self, region: str, bucket: str, machine: Machine) -> str | None:
+        """What the search of a winner looked at, or None where nothing is known."""
+        rows = self._run(
+            "select content from considered where region=? and bucket=? and machine=? and version=?",
+            (_digest(region), bucket, repr(machine), VERSION),
+        )
+        return str(rows[0][0]) if rows else None
 
     def close(self) -> None:
         with self._lock:
