@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from xdsl.dialects.builtin import ModuleOp
 
@@ -42,17 +42,14 @@ if TYPE_CHECKING:
     from luminal.plan.native_kernels import KernelCompiler
     from luminal.runtimes.protocol import Executable
     from luminal.search.chooser import Choice
+    from luminal.search.config import SearchConfig
+    from luminal.search.configured import Chooser
     from luminal.search.forms import Forms
+    from luminal.search.record import SearchRecord
     from luminal.search.samples import Samples
 
 TARGETS = ("cpu", "kernel", "reference")
 NATIVE_DTYPES = (f64, f32, f16, bf16, i64, i32, i16, i8, u8, bool_)
-
-
-class Chooser(Protocol):
-    """Decides a region's schedule, for samples of its symbols' sizes."""
-
-    def choose(self, region: Region, key: str, samples: Samples) -> Choice: ...
 
 
 def compile_module(
@@ -89,7 +86,7 @@ class _Compilation:
     target: str
     options: CompileOptions
     stats: Stats = field(default_factory=lambda: Stats(compilations=1))
-    levels: dict[str, str] = field(default_factory=dict[str, str])
+    levels: dump.Levels = field(default_factory=dump.Levels)
 
     def run(self) -> PlanExecutable:
         graph = graph_of(self.module)
@@ -121,6 +118,7 @@ class _Compilation:
         from luminal.passes.lower_hlo import lower_hlo
         from luminal.passes.simplify import simplify
         from luminal.passes.value_graph import Interface
+        from luminal.search.config import SearchConfig, graph_digest
         from luminal.search.forms import Forms
         from luminal.search.samples import sample_sizes
 
@@ -134,6 +132,8 @@ class _Compilation:
             simplify(module)
         if self.target == "cpu":
             _check_dtypes(lowered)
+        config = SearchConfig.parse(self.options.config) if self.options.config else SearchConfig()
+        digest = graph_digest(lowered) if wanted or config.graphs else ""
         if wanted:
             self.levels["primitive"] = str(module)
         with self.stats.stage("regions"):
@@ -141,10 +141,10 @@ class _Compilation:
             samples = sample_sizes(graph.symbols, dict(self.options.hint), partition.requirements)
             hints = samples.expected
             forms = Forms(lowered.licences)
-            regions = form_regions(partition, self._cut(partition, samples, forms))
+            cuts = config.cuts(digest, partition) or self._cut(partition, samples, forms)
+            regions = form_regions(partition, cuts)
         with self.stats.stage("schedule"):
-            chooser, compiler = self._chooser(graph, forms)
-            choices = _choose(regions, chooser, samples)
+            choices, compiler, record = self._choices(graph, regions, samples, forms, config)
             regions = regions.with_regions(
                 {key: _form(forms, region, key, choices[key]) for key, region in regions.regions.items()}
             )
@@ -160,6 +160,9 @@ class _Compilation:
             raise CompileError(f"updates {sorted(lost)} (output, input) do not end in their inputs' memory")
         if wanted:
             self._describe(shared, choices, plan)
+        if wanted and record is not None:
+            record.graph, record.cuts = digest, str(cuts)
+            self._report(graph, shared, choices, origins, record, forms, samples)
         return self._executable(plan, kernels, entries)
 
     def _cut(self, partition: Partition, samples: Samples, forms: Forms) -> Cuts:
@@ -172,14 +175,24 @@ class _Compilation:
             return initial_cuts(partition)
         return CutSearch(partition, host_machine(thread_count()), samples, forms).run()
 
-    def _chooser(self, graph: GraphOp, forms: Forms) -> tuple[Chooser, KernelCompiler | None]:
+    def _choices(
+        self, graph: GraphOp, regions: RegionGraph, samples: Samples, forms: Forms, config: SearchConfig
+    ) -> tuple[dict[str, Choice], KernelCompiler | None, SearchRecord | None]:
+        """A schedule for each region; the compiler and the record of the search, where there is one."""
         from luminal.plan.choosers import PlainChooser, timed_chooser
         from luminal.plan.native_kernels import KernelCompiler
+        from luminal.progress import shown
+        from luminal.search.configured import ConfiguredChooser
+        from luminal.search.record import SearchRecord
 
         if self.target == "kernel":
-            return PlainChooser(), None
+            plain = ConfiguredChooser(PlainChooser(), config, forms, SearchRecord())
+            return _choose(regions, plain, samples), None, None
         compiler = KernelCompiler(Target.host(), graph.licences, self.options.cache)
-        return timed_chooser(compiler, self.options, forms), compiler
+        timed = timed_chooser(compiler, self.options, forms)
+        chooser = ConfiguredChooser(timed, config, forms, timed.record)
+        with shown(timed.record, len(regions.regions), timed.budget, self.options.mode == "max-autotune"):
+            return _choose(regions, chooser, samples), compiler, timed.record
 
     def _interpreted(
         self, graph: GraphOp, regions: RegionGraph, choices: Mapping[str, Choice], hints: Mapping[str, int]
@@ -225,6 +238,25 @@ class _Compilation:
         self.levels["regions"] = "\n".join(f"region {key}\n{region_text(region)}" for key, region in named)
         self.levels["schedules"] = "".join(f"{key}: {choices[key]}\n" for key in regions.regions)
         self.levels["plan"] = str(plan)
+
+    def _report(
+        self,
+        graph: GraphOp,
+        regions: RegionGraph,
+        choices: Mapping[str, Choice],
+        origins: Mapping[str, str],
+        record: SearchRecord,
+        forms: Forms,
+        samples: Samples,
+    ) -> None:
+        from luminal.plan.measure import host_machine
+        from luminal.search.report import report_of
+        from luminal.search.report_text import search_text
+
+        machine = host_machine(thread_count())
+        report = report_of(graph, regions, choices, origins, record, forms, machine, samples)
+        self.levels.report, self.levels["search"] = report, search_text(report)
+        self.levels["config"] = report.config
 
     # ---- warm
 

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from typing import TextIO
 
 from luminal.errors import OptionError
 
@@ -22,7 +23,8 @@ class CompileOptions:
     `constants` are positions of inputs that do not change from call to call (parameters): they are bound once, and
     may be laid out anew. `updates` are pairs (output, input): that output is written into the memory of that input.
     `hint` gives sizes that are expected, as pairs (dim, size). `mode` is how long schedules are searched for, and
-    `candidates` how many of a kernel are timed at most, 0 for as many as the mode says.
+    `candidates` how many of a kernel are timed at most, 0 for as many as the mode says. `config` is what an earlier
+    search found (`luminal/search/config.py`), as text or as the path of a file: what it knows is not searched.
     """
 
     constants: tuple[int, ...] = ()
@@ -31,6 +33,7 @@ class CompileOptions:
     mode: str = "default"
     candidates: int = 0
     cache: bool = True
+    config: str = ""
 
     def __post_init__(self) -> None:
         if self.mode not in MODES:
@@ -39,6 +42,11 @@ class CompileOptions:
             raise OptionError(f"candidates must be 0 or more, not {self.candidates}")
         if len({given for given, _ in self.updates}) != len(self.updates):
             raise OptionError(f"an output can update one input only; updates are {self.updates}")
+        if self.config:
+            from luminal.search.config import config_text
+
+            # the text, so that it is what a compiled graph is kept under
+            object.__setattr__(self, "config", config_text(self.config))
 
     @staticmethod
     def of(options: CompileOptions | Mapping[str, object] | None) -> CompileOptions:
@@ -72,6 +80,11 @@ def thread_count() -> int:
     if torch is not None and hasattr(torch, "get_num_threads"):
         return torch.get_num_threads()
     return _PROCESSORS
+
+
+def progress_wanted(stream: TextIO) -> bool:
+    """Whether a stream shows how a search goes on: a terminal does, unless `LUMINAL_PROGRESS=0`."""
+    return os.environ.get("LUMINAL_PROGRESS") != "0" and stream.isatty()
 
 
 def dump_directory() -> Path | None:

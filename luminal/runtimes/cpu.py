@@ -15,7 +15,7 @@ from luminal.runtimes.protocol import Executable, Runtime
 class CPURuntime(Runtime):
     """`cx.build_search_space(CPURuntime)`, then `cx.search(CPURuntime(), 10)`: ten candidates a region are timed."""
 
-    options = ("mode", "cache", "hint")
+    options = ("mode", "cache", "hint", "config")
 
     def compile(self, module: ModuleOp, candidates: int, options: Mapping[str, Any]) -> Executable:
         """Machine code for this machine; errors as `compile_module`."""

@@ -121,9 +121,7 @@ class TimedChooser:
     def _trials(self, region: Region, key: str, samples: Samples, seen: Enumeration) -> Iterator[Trial]:
         """What is worth timing: plain loops only where there is nothing else."""
         forms = self.forms.of(region, key)
-        for number, trial in enumerate(
-            legal_candidates(region, self.machine, samples, forms, seen=seen)
-        ):
+        for number, trial in enumerate(legal_candidates(region, self.machine, samples, forms, seen=seen)):
             if number and trial[0].kind == "scalar":
                 return
             yield trial

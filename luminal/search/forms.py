@@ -45,7 +45,7 @@ class Form:
 
 
 class EGraphSize(NamedTuple):
-    """How large the e-graph of a region became, in how many rounds of all rules, and whether nothing was left to find."""
+    """How large the e-graph of a region became, in how many rounds, and whether nothing was left to find."""
 
     classes: int
     nodes: int
@@ -53,9 +53,7 @@ class EGraphSize(NamedTuple):
     is_saturated: bool
 
 
-def forms(
-    region: Region, licences: frozenset[str], sizes: list[EGraphSize] | None = None
-) -> Iterator[Form]:
+def forms(region: Region, licences: frozenset[str], sizes: list[EGraphSize] | None = None) -> Iterator[Form]:
     """The forms of a region beside its own that fold over an index in one pass, one for each size of block.
 
     A region that updates an argument has none: its loops would read what they have overwritten.  Nor has one whose

@@ -74,7 +74,9 @@ class Considered:
         left = (each for each in seen.candidates if (each.form, str(each.schedule)) not in known)
         estimates = [each.estimate.seconds(machine) for each in left if each.kind != "scalar"]
         reasons = Counter(reason for _, reason in seen.refused)
-        return Considered(len(seen.candidates), tried, tuple(reasons.most_common()), min(estimates, default=None))
+        return Considered(
+            len(seen.candidates), tried, tuple(reasons.most_common()), min(estimates, default=None)
+        )
 
     @property
     def untried(self) -> int:

@@ -50,7 +50,9 @@ class _Access:
 _Accesses = dict[SSAValue, _Access]
 
 
-def traffic(function: FunctionOp, region: Region, dims: Mapping[str, int], cache: int = CACHE) -> list[Passes]:
+def traffic(
+    function: FunctionOp, region: Region, dims: Mapping[str, int], cache: int = CACHE
+) -> list[Passes]:
     """The passes over each argument of a kernel, then over each output; of one that is both, once for each."""
     walk = _Walk(region, dims, cache)
     found = {kind: walk.block(function.body.block, kind) for kind in (LoadOp, StoreOp)}

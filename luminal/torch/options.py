@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from os import PathLike, fspath
 from typing import Any
 
 from luminal.errors import OptionError
@@ -26,6 +27,8 @@ class TorchOptions:
     """Compiled code may be read from the user's cache folder and kept there."""
     candidates: int = 0
     """How many schedules of a kernel are timed at most; 0 for as many as the mode says."""
+    config: str = ""
+    """What an earlier search found, as text or as the path of a file: what it knows is not searched."""
     mode: str = "default"
 
 
@@ -36,6 +39,7 @@ _NAMES: dict[str, type] = {
     "target": str,
     "cache": bool,
     "candidates": int,
+    "config": str,
 }
 
 
@@ -55,6 +59,8 @@ def parse_options(mode: str | None, options: Mapping[str, Any] | None) -> TorchO
             raise OptionError(f"option {name!r} is not known; options are {', '.join(map(repr, _NAMES))}")
         if name == "licences" and isinstance(value, (list, set, frozenset)):
             given[name] = value = tuple(sorted(value))
+        if name == "config" and isinstance(value, PathLike):
+            given[name] = value = fspath(value)
         if not isinstance(value, _NAMES[name]):
             raise OptionError(f"option {name!r} must be a {_NAMES[name].__name__}, not {value!r}")
     return TorchOptions(mode=mode or "default", **given)

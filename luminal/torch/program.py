@@ -42,6 +42,7 @@ def build_program(
         mode=options.mode,
         candidates=options.candidates,
         cache=options.cache,
+        config=options.config,
     )
     executable = compile_module(imported.module, target, chosen)
     if hasattr(executable, "run_pointers"):

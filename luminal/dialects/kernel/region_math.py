@@ -1,6 +1,6 @@
 """A region as mathematics for people: one line for each output, for what is used twice, and for each step of a loop.
 
-    out0[i0, i1] = max(sum_r0 x[i0, r0] * w[r0, i1] + b[i1], 0)
+out0[i0, i1] = max(sum_r0 x[i0, r0] * w[r0, i1] + b[i1], 0)
 """
 
 from __future__ import annotations
@@ -103,7 +103,8 @@ class _Writer:
                 inside |= {by_index[index] for index in term.free if index in by_index}
             around[term] = inside - {term}
         return {
-            term: next((loop for loop in self.loops if loop in inside), None) for term, inside in around.items()
+            term: next((loop for loop in self.loops if loop in inside), None)
+            for term, inside in around.items()
         }
 
     def _is_named(self, term: Term, text: str) -> bool:

@@ -57,7 +57,9 @@ def _entries(region: Region, address: Affine) -> list[tuple[str, Dim, Dim]]:
     found: list[tuple[str, Dim, Dim]] = []
     for whole in dict.fromkeys(whole for whole, _ in region.parents.values()):
         parts = {part: weight for part, (of, weight) in region.parents.items() if of == whole}
-        base = next((strides[part] for part, weight in parts.items() if weight == 1 and part in strides), None)
+        base = next(
+            (strides[part] for part, weight in parts.items() if weight == 1 and part in strides), None
+        )
         if base is not None and all(strides.get(part) == base * weight for part, weight in parts.items()):
             text = " + ".join(_times(as_dim(weight), part) for part, weight in parts.items())
             found.append((text, base, region.extents[whole]))
