@@ -37,9 +37,13 @@ def peak_gflops(threads: int) -> float:
 
 def memory_gbytes(threads: int) -> float:
     """GB/s that `threads` cores read and write together while each copies memory of its own; the best of several."""
-    arrays = [[np.ones(COPIED, np.uint8) for _ in range(2)] for _ in range(threads)]
-    given = iter(arrays * PASSES)
-    best = min(_seconds(lambda _: np.copyto(*next(given)), 1, threads) for _ in range(PASSES))
+    arrays = iter([(np.ones(COPIED, np.uint8), np.ones(COPIED, np.uint8)) for _ in range(threads)] * PASSES)
+
+    def copy(_: int) -> None:
+        target, source = next(arrays)
+        np.copyto(target, source)
+
+    best = min(_seconds(copy, 1, threads) for _ in range(PASSES))
     return 2.0 * COPIED * threads / best / 1e9
 
 

@@ -5,6 +5,7 @@ Colours come from the page's style sheet, so that a chart fits light and dark pa
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from html import escape
@@ -97,7 +98,7 @@ def _steps(values: Sequence[float], points: Sequence[float], title: str) -> str:
     up = _Axis(min(shown) * 0.95, max(shown) * 1.02, HEIGHT - BOTTOM, MARGIN, math.log)
     across = _Axis(0.5, len(values) + 0.5, LEFT, WIDTH - MARGIN, float)
     places = [f"{across(1):.1f},{up(values[0]):.1f}"]
-    for number, (before, value) in enumerate(zip(values, values[1:]), 2):
+    for number, (before, value) in enumerate(itertools.pairwise(values), 2):
         places += [f"{across(number):.1f},{up(before):.1f}", f"{across(number):.1f},{up(value):.1f}"]
     parts = [f'<polyline class="curve" points="{" ".join(places)}"/>']
     for number, value in enumerate(points, 1):

@@ -78,11 +78,16 @@ class _Live(ProgressLine):
     def __init__(self, regions: int, budget: Budget, patience: float, stream: TextIO) -> None:
         from rich.console import Console
         from rich.live import Live
+        from rich.text import Text
 
         super().__init__(regions, budget)
         self.patience = patience
         console = Console(file=stream)
-        self.live = Live(console=console, transient=True, refresh_per_second=8, get_renderable=self.text)
+
+        def rendered() -> Text:
+            return Text(self.text(), no_wrap=True, overflow="ellipsis")
+
+        self.live = Live(console=console, transient=True, refresh_per_second=8, get_renderable=rendered)
 
     def begins(self, key: str, seen: Enumeration) -> None:
         super().begins(key, seen)

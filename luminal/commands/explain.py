@@ -1,4 +1,4 @@
-"""`luminal explain MODEL`: every level of what a model compiles to, and its search, as text, as a page or in a folder."""
+"""`luminal explain MODEL`: every level of what a model compiles to, and its search, as text, a page or files."""
 
 from __future__ import annotations
 

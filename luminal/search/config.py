@@ -152,6 +152,8 @@ def config_text(given: str | os.PathLike[str]) -> str:
 
     OptionError for a file that cannot be read, ConfigError for one that is no config.
     """
+    if not isinstance(given, (str, os.PathLike)):
+        raise OptionError(f"config must be a text or a path, not {given!r}")
     text = os.fspath(given)
     if text and not text.lstrip().startswith("{"):
         try:

@@ -88,11 +88,14 @@ class Considered:
 
     @staticmethod
     def parse(text: str) -> Considered:
-        """ValueError, KeyError or TypeError for a text of another kind."""
-        data = json.loads(text)
-        refused = tuple((str(reason), int(count)) for reason, count in data["refused"])
-        tried = tuple(Tried(**each) for each in data["tried"])
-        return Considered(data["enumerated"], tried, refused, data["next_estimate"])
+        """What printed as `text`; nothing at all for another text, since this is for show alone."""
+        try:
+            data = json.loads(text)
+            refused = tuple((str(reason), int(count)) for reason, count in data["refused"])
+            tried = tuple(Tried(**each) for each in data["tried"])
+            return Considered(data["enumerated"], tried, refused, data["next_estimate"])
+        except (ValueError, KeyError, TypeError):
+            return Considered()
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,9 @@ from luminal.search.record import Considered, SearchRecord
 from luminal.search.samples import Samples
 from luminal.search.traffic import Passes, grid_of, operations, traffic
 
+INPUTS = ("input", "constant")
+"""Kinds of values that the graph is given."""
+
 
 @dataclass(frozen=True)
 class KernelReport:
@@ -139,15 +142,19 @@ def _measured(considered: Considered, choice: Choice) -> float | None:
 
 
 def _names(graph: GraphOp, regions: RegionGraph, arguments: tuple[int, ...]) -> dict[int, str]:
-    """The names of the arguments that are inputs of the graph."""
+    """Names of arguments by position: those of the graph's inputs, v and a number for other values."""
     found: dict[int, str] = {}
     for position, number in enumerate(arguments):
         value = regions.values[number]
-        if value.kind not in ("input", "constant") or value.position < 0:
-            continue
-        name = graph.block.args[value.position].name_hint
-        if name is not None and name.isidentifier() and name not in found.values():
-            found[position] = name
+        hint = (
+            graph.block.args[value.position].name_hint
+            if value.position >= 0 and value.kind in INPUTS
+            else None
+        )
+        name = hint if hint is not None and hint.isidentifier() else f"v{number}"
+        while name in found.values():
+            name += "_"
+        found[position] = name
     return found
 
 

@@ -6,6 +6,7 @@ strides are the address again.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from luminal.dialects.kernel.terms import Affine, Region
@@ -20,7 +21,7 @@ class _Axis:
     places: list[str] = field(default_factory=list[str])
 
     def __str__(self) -> str:
-        return " + ".join(self.places) or "0"
+        return _sum(self.places) or "0"
 
 
 def subscripts(region: Region, address: Affine, dynamic: tuple[str, int] | None = None) -> str:
@@ -29,10 +30,11 @@ def subscripts(region: Region, address: Affine, dynamic: tuple[str, int] | None 
     `dynamic`: the text of what is added to the address, and the elements that one of it stands for.
     """
     axes = _axes(region, address, dynamic)
-    if axes is None or not _add_offset(axes, address.offset):
+    if axes is None:
         scale = "" if dynamic is None or dynamic[1] == 1 else f"{dynamic[1]}*"
         moved = "" if dynamic is None else f" + {scale}({dynamic[0]})"
         return affine_text(address) + moved
+    _add_offset(axes, address.offset)
     return ", ".join(str(axis) for axis in reversed(axes))
 
 
@@ -41,7 +43,11 @@ def affine_text(value: Affine) -> str:
     parts = [_times(stride, name) for name, stride in value.strides]
     if value.offset.constant != 0 or not parts:
         parts.append(str(value.offset))
-    return " + ".join(parts)
+    return _sum(parts)
+
+
+def _sum(parts: Iterable[str]) -> str:
+    return " + ".join(parts).replace("+ -", "- ")
 
 
 def _times(factor: Dim, name: str) -> str:
@@ -104,16 +110,13 @@ def _place(axes: list[_Axis], text: str, stride: Dim, reach: Dim) -> bool:
     return True
 
 
-def _add_offset(axes: list[_Axis], offset: Dim) -> bool:
-    """Spread an offset over the axes; False where it cannot be."""
+def _add_offset(axes: list[_Axis], offset: Dim) -> None:
+    """Spread an offset over the axes; what fits no other one is left to the innermost, whose stride is 1."""
     left = offset
     for axis in reversed(axes):
-        if left.constant == 0:
-            return True
         part = left // axis.stride
         is_digit = left.constant is not None and left.constant > 0 and axis.stride.constant is not None
         if part.constant == 0 or not (is_digit or known_equal(part * axis.stride, left)):
             continue
         axis.places.append(str(part))
         left = left - part * axis.stride
-    return left.constant == 0
