@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from luminal.commands.graph_file import add_dims
+from luminal.commands.graph_file import add_dims, write_text
 from luminal.commands.model_file import EXPECTED, levels_of_file
 from luminal.dump import LEVELS, explain_text
 from luminal.explain import write_page
+from luminal.search.config import SearchConfig
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -21,11 +22,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--level", action="append", choices=list(LEVELS), help="only this level; may be repeated"
     )
     parser.add_argument("--html", type=Path, metavar="FILE", help="write one page with everything instead")
+    parser.add_argument(
+        "--config", type=Path, metavar="FILE", help="write the config of all graphs there too"
+    )
     parser.add_argument("--dump", type=Path, metavar="FOLDER", help="write one file for each level there")
 
 
 def run(options: argparse.Namespace) -> int:
     found = levels_of_file(options.file, options.dim)
+    if options.config is not None:
+        configs = [SearchConfig.parse(levels["config"]) for levels in found if "config" in levels]
+        write_text(options.config, SearchConfig.merged(configs).text())
     if options.html is not None:
         write_page(found, options.html)
         print(options.html)
@@ -38,6 +45,6 @@ def run(options: argparse.Namespace) -> int:
         folder = options.dump if len(found) == 1 else options.dump / str(number)
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in wanted.items():
-            (folder / LEVELS[name]).write_text(text, encoding="utf-8")
+            write_text(folder / LEVELS[name], text)
             print(folder / LEVELS[name])
     return 0

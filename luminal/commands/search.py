@@ -6,10 +6,9 @@ import argparse
 import time
 from pathlib import Path
 
-from luminal.commands.graph_file import add_dims, add_file, read_dims, read_graph
+from luminal.commands.graph_file import add_dims, add_file, read_dims, read_graph, write_text
 from luminal.compiler import compile_module
 from luminal.dump import collect
-from luminal.errors import OptionError
 from luminal.runtimes.reference import graph_of
 
 
@@ -34,14 +33,7 @@ def run(options: argparse.Namespace) -> int:
     if options.config is None:
         print(levels["config"].rstrip())
     else:
-        _write(options.config, levels["config"])
+        write_text(options.config, levels["config"])
     stats = executable.stats
     print(f"{stats['kernels']} kernels, {stats['launches']} launches, {time.perf_counter() - started:.1f} s")
     return 0
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise OptionError(f"{path}: {error.strerror}") from None
