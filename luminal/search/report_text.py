@@ -56,8 +56,6 @@ def _kernel_lines(kernel: KernelReport, title: str) -> Iterator[str]:
     yield f"  {enumeration(kernel.considered)}"
     for rival in rivals(kernel):
         yield f"    {rival.verdict:8} {rival.time:>9} (model {rival.model}) {rival.family}"
-        if rival.verdict == "rejected":
-            yield f"{'':24}{rival.schedule}"
     yield from (f"    refused {count}: {why}" for why, count in kernel.considered.refused[:_MOST_REASONS])
     yield f"  {egraph_text(kernel.egraph)}"
 
