@@ -163,7 +163,9 @@ def test_addresses_that_are_no_subscripts_stay_addresses() -> None:
 def test_places_before_the_first_and_steps() -> None:
     region = region_of({"i": 5, "j": 5})
     assert subscripts(region, Affine.of({"i": 5, "j": 1}, -1)) == "i, j - 1"
-    assert subscripts(region, Affine.of({"i": 10, "j": 5}, -5)) == "j + 2*i - 1, 0"
+    assert subscripts(region, Affine.of({"i": 10, "j": 5}, -5)) == "10*i + 5*j - 5"
+    assert subscripts(region, Affine.of({"i": 2, "j": 1}, -1)) == "j + 2*i - 1"
+    assert subscripts(region, Affine.of({"i": 20, "j": 4})) == "i, j, 0"
 
 
 def test_split_indices_are_one_subscript() -> None:

@@ -30,11 +30,13 @@ def subscripts(region: Region, address: Affine, dynamic: tuple[str, int] | None 
     `dynamic`: the text of what is added to the address, and the elements that one of it stands for.
     """
     axes = _axes(region, address, dynamic)
-    if axes is None:
+    if axes is not None:
+        _add_offset(axes, address.offset)
+    # one axis whose stride is not 1: every other element, rather than a column of a matrix
+    if axes is None or (len(axes) == 2 and not axes[0].places):
         scale = "" if dynamic is None or dynamic[1] == 1 else f"{dynamic[1]}*"
         moved = "" if dynamic is None else f" + {scale}({dynamic[0]})"
         return affine_text(address) + moved
-    _add_offset(axes, address.offset)
     return ", ".join(str(axis) for axis in reversed(axes))
 
 
