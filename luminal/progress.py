@@ -35,7 +35,11 @@ def shown(record: SearchRecord, regions: int, budget: Budget, at_once: bool) -> 
 
 
 class ProgressLine:
-    """The text of the line, from what a search tells it."""
+    """The text of the line, from what a search tells it, for a terminal of 80 columns.
+
+    Regions done, candidates timed and why others were rejected, the best of the last region that was timed, seconds
+    that have passed, and the most that the budgets of what is left allow.
+    """
 
     def __init__(self, regions: int, budget: Budget) -> None:
         self.regions, self.budget = regions, budget
@@ -45,29 +49,32 @@ class ProgressLine:
         self.best = ""
 
     def begins(self, key: str, seen: Enumeration) -> None:
+        self._expect(seen)
+
+    def _expect(self, seen: Enumeration) -> None:
         self.seen, self.region_started = seen, time.perf_counter()
 
     def ends(self, record: RegionRecord) -> None:
         self.done += 1
-        self.seen = Enumeration()
+        self._expect(Enumeration())
         tried = record.considered.tried if record.source == "timed" else ()
         self.timed += len(tried)
         self.illegal += sum(count for _, count in record.considered.refused) if tried else 0
         times = [each.seconds for each in tried if each.seconds is not None]
         self.slower += max(0, len(times) - 1)
         if times:
-            self.best = f"best {min(times) * 1e6:.1f} us ({record.key[:8]})"
+            self.best = f"best {min(times) * 1e6:.1f} us"
 
     def text(self) -> str:
         now = time.perf_counter()
         left = max(0.0, self.budget.seconds - (now - self.region_started))
         left += self.budget.seconds * max(0, self.regions - self.done - 1)
+        illegal = self.illegal + len(self.seen.refused)
         parts = [
-            f"searching: {self.done}/{self.regions} regions",
-            f"{self.timed + self.seen.tried} candidates timed",
-            f"rejected {self.slower} slower, {self.illegal + len(self.seen.refused)} not legal",
+            f"search {self.done}/{self.regions}",
+            f"{self.timed + self.seen.tried} timed, {self.slower} slower, {illegal} illegal",
             self.best,
-            f"{now - self.started:.1f} s, at most {left if self.done < self.regions else 0:.0f} s left",
+            f"{now - self.started:.1f} s, {left if self.done < self.regions else 0:.0f} s left",
         ]
         return " | ".join(part for part in parts if part)
 
