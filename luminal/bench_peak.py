@@ -1,10 +1,13 @@
-"""The most that this machine computes: fused multiply-adds on registers alone, the measure of what a peak is."""
+"""The most that this machine does: fused multiply-adds on registers alone, and bytes between cores and memory."""
 
 from __future__ import annotations
 
 import ctypes
 import threading
 import time
+from collections.abc import Callable
+
+import numpy as np
 
 from luminal.emit_cpu.jit import Target, compile_object, load_object
 
@@ -12,6 +15,8 @@ ACCUMULATORS = 16
 """Independent chains: more than latency times throughput of any processor at hand, fewer than registers."""
 PASSES = 7
 SECONDS = 0.05
+COPIED = 64 << 20
+"""Bytes that each core copies: more than caches hold."""
 
 
 def peak_gflops(threads: int) -> float:
@@ -30,7 +35,19 @@ def peak_gflops(threads: int) -> float:
     return 2.0 * lanes * ACCUMULATORS * rounds * threads / best / 1e9
 
 
-def _seconds(function: ctypes._CFunctionType, rounds: int, threads: int) -> float:
+def memory_gbytes(threads: int) -> float:
+    """GB/s that `threads` cores read and write together while each copies memory of its own; the best of several."""
+    arrays = iter([(np.ones(COPIED, np.uint8), np.ones(COPIED, np.uint8)) for _ in range(threads)] * PASSES)
+
+    def copy(_: int) -> None:
+        target, source = next(arrays)
+        np.copyto(target, source)
+
+    best = min(_seconds(copy, 1, threads) for _ in range(PASSES))
+    return 2.0 * COPIED * threads / best / 1e9
+
+
+def _seconds(function: Callable[[int], object], rounds: int, threads: int) -> float:
     workers = [threading.Thread(target=function, args=(rounds,)) for _ in range(threads)]
     started = time.perf_counter()
     for worker in workers:

@@ -16,7 +16,7 @@ from luminal.errors import LuminalError
 SUBCOMMANDS = {
     "run": ("luminal.commands.run", "compile a graph, execute it and print the results"),
     "search": ("luminal.commands.search", "time many schedules of a graph and remember the best"),
-    "explain": ("luminal.commands.explain", "print every level of what a graph compiles to"),
+    "explain": ("luminal.commands.explain", "show every level of what a model compiles to, and its search"),
     "bench": ("luminal.bench", "compare eager, Inductor and Luminal on a suite"),
     "doctor": ("luminal.doctor", "say what of this machine Luminal can use"),
     "cache": ("luminal.commands.cache", "show, export, import or clear what is kept on disk"),

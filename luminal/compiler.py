@@ -10,11 +10,13 @@ interpreter); others come from plug-ins.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from xdsl.dialects.builtin import ModuleOp
 
@@ -47,8 +49,11 @@ if TYPE_CHECKING:
     from luminal.plan.native_kernels import KernelCompiler
     from luminal.runtimes.protocol import Executable
     from luminal.search.chooser import Choice
+    from luminal.search.config import SearchConfig
+    from luminal.search.configured import Chooser
     from luminal.search.forms import Forms
     from luminal.search.hlo_search import Lowered
+    from luminal.search.record import SearchRecord
     from luminal.search.samples import Samples
 
 TARGETS = ("cpu", "kernel", "reference")
@@ -56,12 +61,6 @@ Compiled = PlanExecutable | BucketedExecutable
 MOST_SPLIT = {"default": 1, "max-autotune": 2}
 """Of how many symbols the sizes are split between two programs where no buckets are declared, by mode."""
 NATIVE_DTYPES = (f64, f32, f16, bf16, i64, i32, i16, i8, u8, bool_)
-
-
-class Chooser(Protocol):
-    """Decides a region's schedule, for samples of its symbols' sizes."""
-
-    def choose(self, region: Region, key: str, samples: Samples) -> Choice: ...
 
 
 def compile_module(
@@ -89,6 +88,7 @@ class _Part:
     box: Box
     graph: GraphOp
     samples: Samples
+    cuts: Cuts
     regions: RegionGraph
 
 
@@ -104,13 +104,24 @@ class _Program:
     levels: dict[str, str] = field(default_factory=dict[str, str])
 
 
+@dataclass(frozen=True)
+class _Search:
+    """What decides schedules and takes down how; `shown` shows the search of so many regions while it is open."""
+
+    forms: Forms
+    chooser: Chooser
+    record: SearchRecord
+    compiler: KernelCompiler | None
+    shown: Callable[[int], AbstractContextManager[None]]
+
+
 @dataclass
 class _Compilation:
     module: ModuleOp
     target: str
     options: CompileOptions
     stats: Stats = field(default_factory=lambda: Stats(compilations=1))
-    levels: dict[str, str] = field(default_factory=dict[str, str])
+    levels: dump.Levels = field(default_factory=dump.Levels)
     chosen: dict[tuple[str, str], Choice] = field(default_factory=dict[tuple[str, str], "Choice"])
     loaded: dict[str, Kernel] = field(default_factory=dict[str, Kernel])
     contests: bool = True
@@ -140,6 +151,7 @@ class _Compilation:
     # ---- cold
 
     def _compile(self, graph: GraphOp, key: str | None, wanted: bool) -> Compiled:
+        from luminal.search.config import SearchConfig
         from luminal.search.forms import Forms
 
         with self.stats.stage("lower"):
@@ -149,18 +161,20 @@ class _Compilation:
         if wanted:
             self.levels["primitive"] = str(lowered.module)
         forms = Forms(graph.licences)
-        chooser, compiler = self._chooser(graph, forms)
-        programs = [
-            self._program(part, lowered.folds, forms, chooser, compiler, wanted)
-            for part in self._parts(lowered.graph, forms, estimates)
-        ]
+        config = SearchConfig.parse(self.options.config) if self.options.config else SearchConfig()
+        search = self._search(graph, forms, config)
+        parts = self._parts(lowered.graph, forms, estimates, config)
+        with search.shown(sum(len(part.regions.regions) for part in parts)):
+            programs = [self._program(part, lowered.folds, search, wanted) for part in parts]
         if key is not None:
             write_entry(key, json.dumps([program.kept for program in programs]).encode())
         if wanted:
             self._describe(programs)
         return self._executable(graph, programs)
 
-    def _parts(self, graph: GraphOp, forms: Forms, estimates: dict[str, list[float]]) -> list[_Part]:
+    def _parts(
+        self, graph: GraphOp, forms: Forms, estimates: dict[str, list[float]], config: SearchConfig
+    ) -> list[_Part]:
         """The graph for the sizes of each program: those of the dims' buckets, or of buckets that pay, or all sizes."""
         from luminal.plan.measure import host_machine
         from luminal.search.buckets import BucketAdvice
@@ -168,8 +182,8 @@ class _Compilation:
         hint = dict(self.options.hint)
         declared = bucketed(graph.symbols)
         if declared:
-            return self._narrowed(graph, boxes(graph.symbols, declared), [hint], forms)
-        whole = self._part(graph, {}, hint, forms, estimates)
+            return self._narrowed(graph, boxes(graph.symbols, declared), [hint], forms, config)
+        whole = self._part(graph, {}, hint, forms, estimates, config)
         if self.target == "kernel" or self.options.buckets == "declared":
             return [whole]
         with self.stats.stage("regions"):
@@ -177,10 +191,15 @@ class _Compilation:
             advised = advice.buckets(graph.symbols, whole.samples, MOST_SPLIT[self.options.mode])
         if not advised:
             return [whole]
-        return self._narrowed(graph, boxes(graph.symbols, advised), whole.samples.all, forms)
+        return self._narrowed(graph, boxes(graph.symbols, advised), whole.samples.all, forms, config)
 
     def _narrowed(
-        self, graph: GraphOp, wanted: list[Box], known: Sequence[Mapping[str, int]], forms: Forms
+        self,
+        graph: GraphOp,
+        wanted: list[Box],
+        known: Sequence[Mapping[str, int]],
+        forms: Forms,
+        config: SearchConfig,
     ) -> list[_Part]:
         """The graph for each box; where it fails for all sizes of one, they are left to the general program."""
         from luminal.passes.narrow import narrow
@@ -191,7 +210,7 @@ class _Compilation:
             if wanted[-1] and any(made is None for _, made in found):
                 found.append(({}, narrow(graph, {})))
         return [
-            self._part(made, box, expected_sizes(graph.symbols, box, known), forms, {})
+            self._part(made, box, expected_sizes(graph.symbols, box, known), forms, {}, config)
             for box, made in found
             if made is not None
         ]
@@ -203,17 +222,21 @@ class _Compilation:
         expected: Mapping[str, int],
         forms: Forms,
         estimates: dict[str, list[float]],
+        config: SearchConfig,
     ) -> _Part:
         """The graph's regions for a box of sizes; `estimates` are what some cost at the expected ones."""
         from luminal.passes.cuts import Partition
         from luminal.passes.form_regions import form_regions
+        from luminal.search.config import graph_digest
         from luminal.search.samples import sample_sizes
 
         with self.stats.stage("regions"):
             partition = Partition.of(graph)
             samples = sample_sizes(graph.symbols, expected, partition.requirements)
-            regions = form_regions(partition, self._cut(partition, samples, forms, estimates))
-        return _Part(box, graph, samples, regions)
+            cuts = config.cuts(graph_digest(graph), partition) if config.graphs else None
+            cuts = cuts or self._cut(partition, samples, forms, estimates)
+            regions = form_regions(partition, cuts)
+        return _Part(box, graph, samples, cuts, regions)
 
     def _lower(self) -> tuple[Lowered, dict[str, list[float]]]:
         """The graph as primitives: for this machine the cheapest of its equal graphs, with what its regions cost."""
@@ -262,22 +285,34 @@ class _Compilation:
             return initial_cuts(partition)
         return CutSearch(partition, host_machine(thread_count()), samples, forms, estimates).run()
 
-    def _chooser(self, graph: GraphOp, forms: Forms) -> tuple[Chooser, KernelCompiler | None]:
+    def _search(self, graph: GraphOp, forms: Forms, config: SearchConfig) -> _Search:
         from luminal.plan.choosers import PlainChooser, timed_chooser
         from luminal.plan.native_kernels import KernelCompiler
+        from luminal.progress import shown
+        from luminal.search.configured import ConfiguredChooser
+        from luminal.search.record import SearchRecord
 
         if self.target == "kernel":
-            return PlainChooser(), None
+            record = SearchRecord()
+            plain = ConfiguredChooser(PlainChooser(), config, forms, record)
+            return _Search(forms, plain, record, None, lambda regions: contextlib.nullcontext())
         compiler = KernelCompiler(Target.host(), graph.licences, self.options.cache)
-        return timed_chooser(compiler, self.options, forms), compiler
+        timed = timed_chooser(compiler, self.options, forms)
+        chooser = ConfiguredChooser(timed, config, forms, timed.record)
+        at_once = self.options.mode == "max-autotune"
+        return _Search(
+            forms,
+            chooser,
+            timed.record,
+            compiler,
+            lambda regions: shown(timed.record, regions, timed.budget, at_once),
+        )
 
     def _program(
         self,
         part: _Part,
         folds: Sequence[Fold],
-        forms: Forms,
-        chooser: Chooser,
-        compiler: KernelCompiler | None,
+        search: _Search,
         wanted: bool,
     ) -> _Program:
         from luminal.passes.in_place import share_memory
@@ -285,23 +320,52 @@ class _Compilation:
 
         regions = part.regions
         with self.stats.stage("schedule"):
-            choices = self._choose(regions, chooser, part.samples)
+            choices = self._choose(regions, search.chooser, part.samples)
             regions = regions.with_regions(
-                {key: _form(forms, region, key, choices[key]) for key, region in regions.regions.items()}
+                {
+                    key: _form(search.forms, region, key, choices[key])
+                    for key, region in regions.regions.items()
+                }
             )
         shared, origins = share_memory(regions, {name: choice.schedule for name, choice in choices.items()})
         choices = {name: choices[origin] for name, origin in origins.items()}
         outline = outline_of(part.graph, part.samples.expected, folds)
-        if compiler is None:
+        if search.compiler is None:
             program = self._interpreted(part.box, outline, shared, choices)
         else:
-            program = self._native(part.box, outline, shared, choices, compiler, wanted)
+            program = self._native(part.box, outline, shared, choices, search.compiler, wanted)
         lost = set(self.options.updates) - set(program.plan.updates)
         if lost:
             raise CompileError(f"updates {sorted(lost)} (output, input) do not end in their inputs' memory")
         if wanted:
             program.levels.update(_levels(shared, choices, program.plan))
+        if wanted and search.compiler is not None:
+            self._report(part, shared, choices, origins, search, program)
         return program
+
+    def _report(
+        self,
+        part: _Part,
+        regions: RegionGraph,
+        choices: Mapping[str, Choice],
+        origins: Mapping[str, str],
+        search: _Search,
+        program: _Program,
+    ) -> None:
+        """Say what the search of a program's regions considered."""
+        from luminal.plan.measure import host_machine
+        from luminal.search.config import graph_digest
+        from luminal.search.report import report_of
+        from luminal.search.report_text import search_text
+
+        record, machine, digest = search.record, host_machine(thread_count()), graph_digest(part.graph)
+        record.graphs[digest] = str(part.cuts)
+        report = report_of(
+            part.graph, digest, regions, choices, origins, record, search.forms, machine, part.samples
+        )
+        self.levels.reports.append(report)
+        program.levels["search"] = search_text(report)
+        self.levels["config"] = record.config()
 
     def _choose(self, regions: RegionGraph, chooser: Chooser, samples: Samples) -> dict[str, Choice]:
         """A schedule for every different region, at the sizes of its first use; one that other programs have too is

@@ -1,4 +1,4 @@
-"""Writes every level of a compiled graph as text: canonical, so that two dumps can be compared line by line.
+"""Writes every level of a compiled graph as text: canonical but for what is timed, so that two dumps can be compared.
 
 `LUMINAL_DUMP=directory` makes each compilation write a folder there; `luminal.explain` returns the same text.
 """
@@ -9,6 +9,10 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from luminal.search.report import SearchReport
 
 LEVELS: Mapping[str, str] = {
     "hlo": "0-hlo.mlir",
@@ -18,9 +22,23 @@ LEVELS: Mapping[str, str] = {
     "placed": "4-placed.mlir",
     "llvm": "5-llvm.ll",
     "plan": "6-plan.txt",
+    "search": "7-search.txt",
+    "config": "8-config.json",
 }
 """The levels, from the user's graph down, and the file of each."""
-_collecting: ContextVar[list[dict[str, str]] | None] = ContextVar("dumps", default=None)
+TIMED = ("search", "config")
+"""Levels with times in them, which differ from run to run: all others are canonical."""
+
+
+class Levels(dict[str, str]):
+    """The text of each level of one compilation, and what the search of each of its programs reports."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reports: list[SearchReport] = []
+
+
+_collecting: ContextVar[list[Levels] | None] = ContextVar("dumps", default=None)
 
 
 def wanted(directory: Path | None) -> bool:
@@ -29,9 +47,9 @@ def wanted(directory: Path | None) -> bool:
 
 
 @contextmanager
-def collect() -> Generator[list[dict[str, str]]]:
+def collect() -> Generator[list[Levels]]:
     """While open, each compilation appends its levels to the list."""
-    found: list[dict[str, str]] = []
+    found: list[Levels] = []
     token = _collecting.set(found)
     try:
         yield found
@@ -39,11 +57,11 @@ def collect() -> Generator[list[dict[str, str]]]:
         _collecting.reset(token)
 
 
-def deliver(levels: Mapping[str, str], directory: Path | None, name: str, key: str) -> None:
+def deliver(levels: Levels, directory: Path | None, name: str, key: str) -> None:
     """Hand the levels of a compilation to whoever asked: a folder `name-key` of the directory, and `collect`."""
     found = _collecting.get()
     if found is not None:
-        found.append(dict(levels))
+        found.append(levels)
     if directory is None:
         return
     folder = directory / f"{name}-{key[:12]}"

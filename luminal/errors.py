@@ -93,6 +93,10 @@ class ScheduleError(LuminalError, ValueError):
     """A schedule that is not legal for its region."""
 
 
+class ConfigError(LuminalError, ValueError):
+    """A config that is none, or whose cuts, form or schedule are not legal for what they are given to."""
+
+
 class LicenceError(LuminalError, ValueError):
     """A licence name is unknown, or a rewrite lacks the licence that it needs."""
 

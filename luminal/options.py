@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from typing import TextIO
 
 from luminal.errors import OptionError
 
@@ -25,7 +26,8 @@ class CompileOptions:
     output is written into the memory of that input. `hint` gives sizes that are expected, as pairs (dim, size). `mode`
     is how long schedules are searched for, and `candidates` how many of a kernel are timed at most, 0 for as many as
     the mode says. `buckets`: "declared" for those of the dims alone, "auto" to let the roofline advise some where no
-    dim has any.
+    dim has any. `config` is what an earlier search found (`luminal/search/config.py`), as text or as the path of a
+    file: what it knows is not searched.
     """
 
     constants: tuple[int, ...] = ()
@@ -35,6 +37,7 @@ class CompileOptions:
     candidates: int = 0
     cache: bool = True
     buckets: str = "auto"
+    config: str = ""
 
     def __post_init__(self) -> None:
         if self.mode not in MODES:
@@ -44,6 +47,11 @@ class CompileOptions:
             raise OptionError(f"candidates must be 0 or more, not {self.candidates}")
         if len({given for given, _ in self.updates}) != len(self.updates):
             raise OptionError(f"an output can update one input only; updates are {self.updates}")
+        if self.config:
+            from luminal.search.config import config_text
+
+            # the text, so that it is what a compiled graph is kept under
+            object.__setattr__(self, "config", config_text(self.config))
 
     @staticmethod
     def of(options: CompileOptions | Mapping[str, object] | None) -> CompileOptions:
@@ -83,6 +91,11 @@ def thread_count() -> int:
     if torch is not None and hasattr(torch, "get_num_threads"):
         return torch.get_num_threads()
     return _PROCESSORS
+
+
+def progress_wanted(stream: TextIO) -> bool:
+    """Whether a stream shows how a search goes on: a terminal does, unless `LUMINAL_PROGRESS=0`."""
+    return os.environ.get("LUMINAL_PROGRESS") != "0" and stream.isatty()
 
 
 def dump_directory() -> Path | None:

@@ -43,6 +43,14 @@ def read_graph(path: Path) -> ModuleOp:
     return module
 
 
+def write_text(path: Path, text: str) -> None:
+    """Write a file; OptionError where that cannot be."""
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise OptionError(f"{path}: {error.strerror}") from None
+
+
 def read_pairs(pairs: Sequence[str], what: str) -> dict[str, str]:
     """`["s=17"]` as a mapping; OptionError for anything else."""
     found: dict[str, str] = {}

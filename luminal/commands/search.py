@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import argparse
 import time
+from pathlib import Path
 
-from rich.console import Console
-
-from luminal.commands.graph_file import add_dims, add_file, read_dims, read_graph
+from luminal.commands.graph_file import add_dims, add_file, read_dims, read_graph, write_text
 from luminal.compiler import compile_module
 from luminal.dump import collect
 from luminal.runtimes.reference import graph_of
@@ -19,6 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--candidates", type=int, default=24, help="timed for each kernel at most (default: 24)"
     )
+    parser.add_argument("--config", type=Path, metavar="FILE", help="write the config there, not to stdout")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -26,9 +26,14 @@ def run(options: argparse.Namespace) -> int:
     hint = read_dims(options.dim, graph_of(module).symbols)
     started = time.perf_counter()
     chosen = {"hint": hint, "mode": "max-autotune", "candidates": options.candidates}
-    with collect() as found, Console(stderr=True).status(f"timing schedules of {options.file}"):
+    with collect() as found:
         executable = compile_module(module, "cpu", chosen)
-    print(found[-1]["schedules"].rstrip())
+    levels = found[-1]
+    print(levels["schedules"].rstrip())
+    if options.config is None:
+        print(levels["config"].rstrip())
+    else:
+        write_text(options.config, levels["config"])
     stats = executable.stats
     print(f"{stats['kernels']} kernels, {stats['launches']} launches, {time.perf_counter() - started:.1f} s")
     return 0

@@ -46,6 +46,21 @@ class Cuts:
         return "; ".join(part.strip() for part in parts)
 
 
+def parse_cuts(text: str) -> Cuts:
+    """The cuts that print as `text`; ValueError for another text."""
+    parts = [part.strip().partition(" ") for part in text.split(";")]
+    if [name for name, _, _ in parts] != ["keep", "merge", "join"]:
+        raise ValueError(f"{text!r}: expected 'keep NUMBERS; merge NUMBERS; join NUMBER+NUMBER'")
+    kept, merged, joined = (
+        [tuple(map(int, word.split("+"))) for word in rest.split()] for _, _, rest in parts
+    )
+    if any(len(word) != 1 or word[0] < 0 for word in (*kept, *merged)) or any(
+        min(word) < 0 for word in joined
+    ):
+        raise ValueError(f"{text!r}: values are numbers from 0 on")
+    return Cuts(frozenset(n for (n,) in kept), frozenset(n for (n,) in merged), frozenset(joined))
+
+
 def _numbers(values: Iterable[int]) -> str:
     return " ".join(map(str, sorted(values)))
 

@@ -20,7 +20,7 @@ class CPURuntime(Runtime):
     them alone is computed when they are set.
     """
 
-    options = ("mode", "cache", "hint", "buckets", "constants")
+    options = ("mode", "cache", "hint", "buckets", "constants", "config")
 
     def compile(self, module: ModuleOp, candidates: int, options: Mapping[str, Any]) -> Executable:
         """Machine code for this machine; errors as `compile_module`."""

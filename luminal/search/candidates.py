@@ -13,6 +13,7 @@ from luminal.search.forms import Form
 from luminal.search.generate import Candidate, Generator, ordered
 from luminal.search.loops import LoopGenerator
 from luminal.search.machine import Machine
+from luminal.search.record import Enumeration
 from luminal.search.samples import Samples
 from luminal.search.shapes import Shapes
 
@@ -26,10 +27,16 @@ def plain_candidate(region: Region, machine: Machine, hint: Mapping[str, int]) -
 
 
 def legal_candidates(
-    region: Region, machine: Machine, samples: Samples, forms: Sequence[Form] = (), coarse: bool = False
+    region: Region,
+    machine: Machine,
+    samples: Samples,
+    forms: Sequence[Form] = (),
+    coarse: bool = False,
+    seen: Enumeration | None = None,
 ) -> Iterator[tuple[Candidate, Region]]:
     """The candidates that the placement pass accepts, each once, in the roofline's order, with what they are for: the
-    region itself or one of its forms."""
+    region itself or one of its forms.  `seen` takes down what there was, and what was refused."""
+    seen = Enumeration() if seen is None else seen
     every = (Form("", region), *forms)
     generators = [generator_of(form, machine, samples, coarse) for form in every]
     named = {form.name: form.region for form in every}
@@ -38,12 +45,15 @@ def legal_candidates(
         for form, generator in zip(every, generators, strict=True)
         for candidate in generator.suggested()
     ]
-    seen: set[tuple[str, str]] = set()
-    for candidate in (*ordered(found, machine), *generators[0].fallbacks()):
-        name = (candidate.form, str(candidate.schedule))
-        if name not in seen and is_legal(named[candidate.form], candidate):
-            seen.add(name)
-            yield candidate, named[candidate.form]
+    every_one = (*ordered(found, machine), *generators[0].fallbacks())
+    seen.candidates += {(each.form, str(each.schedule)): each for each in every_one}.values()
+    for candidate in seen.candidates:
+        reason = refusal(named[candidate.form], candidate)
+        if reason is not None:
+            seen.refused.append((candidate, reason))
+            continue
+        seen.tried += 1
+        yield candidate, named[candidate.form]
 
 
 def generator_of(form: Form, machine: Machine, samples: Samples, coarse: bool = False) -> Generator:
@@ -55,8 +65,13 @@ def generator_of(form: Form, machine: Machine, samples: Samples, coarse: bool = 
 
 def is_legal(region: Region, candidate: Candidate) -> bool:
     """Whether the placement pass accepts a candidate."""
+    return refusal(region, candidate) is None
+
+
+def refusal(region: Region, candidate: Candidate) -> str | None:
+    """Why the placement pass does not accept a candidate, None where it does."""
     try:
         place(region, candidate.schedule, "probe")
-    except ScheduleError:
-        return False
-    return True
+    except ScheduleError as error:
+        return str(error)
+    return None

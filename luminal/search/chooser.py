@@ -20,7 +20,7 @@ from luminal.search.forms import Forms
 from luminal.search.generate import Candidate
 from luminal.search.machine import Machine
 from luminal.search.profile import Budget, Outcome, Profiler, Trial
-from luminal.search.record import RegionRecord, SearchRecord
+from luminal.search.record import Considered, Enumeration, RegionRecord, SearchRecord
 from luminal.search.samples import Samples
 from luminal.search.seeds import RECALLED, recalled, seed_trials
 from luminal.search.shapes import Shapes
@@ -75,13 +75,31 @@ class TimedChooser:
 
     def choose(self, region: Region, key: str, samples: Samples) -> Choice:
         """The fastest of the timed candidates, or what the database remembers."""
-        begun = time.perf_counter()
-        choice, outcomes, source = self._choose(region, key, samples)
+        begun, seen = time.perf_counter(), self.record.begin(key)
+        choice, outcomes, source = self._choose(region, key, samples, seen)
         spent = time.perf_counter() - begun
-        self.record.add(RegionRecord(key, region, samples.expected, choice, source, tuple(outcomes), spent))
+        considered = self._considered(key, samples, seen, outcomes, source)
+        self.record.add(
+            RegionRecord(key, region, samples.expected, choice, source, tuple(outcomes), spent, considered)
+        )
         return choice
 
-    def _choose(self, region: Region, key: str, samples: Samples) -> tuple[Choice, list[Outcome], str]:
+    def _considered(
+        self, key: str, samples: Samples, seen: Enumeration, outcomes: list[Outcome], source: str
+    ) -> Considered:
+        """What was looked at; it is kept beside a winner, and found again with it."""
+        considered = Considered.of(seen, outcomes, self.machine)
+        if self.database is None or source == "model":
+            return considered
+        if source == "timed":
+            self.database.store_considered(key, _bucket_of(samples), self.machine, considered.text())
+            return considered
+        found = self.database.find_considered(key, _bucket_of(samples), self.machine)
+        return considered if found is None else Considered.parse(found)
+
+    def _choose(
+        self, region: Region, key: str, samples: Samples, seen: Enumeration
+    ) -> tuple[Choice, list[Outcome], str]:
         if not samples.is_valid:
             return self._modelled(region, key, samples), [], "model"
         bucket = _bucket_of(samples)
@@ -90,7 +108,7 @@ class TimedChooser:
             return remembered, [], "database"
         dims = Shapes(region, samples.expected).values
         seeds = self._seeds(region, key, bucket, samples)
-        trials = self._trials(region, key, samples, seeds)
+        trials = self._trials(region, key, samples, seeds, seen)
         widened = replace(
             self.budget, candidates=self.budget.candidates + len(seeds), least=self.budget.least + len(seeds)
         )
@@ -124,12 +142,14 @@ class TimedChooser:
     def _modelled(self, region: Region, key: str, samples: Samples) -> Choice:
         return ModelChooser(self.machine, self.forms).choose(region, key, samples)
 
-    def _trials(self, region: Region, key: str, samples: Samples, seeds: Sequence[Trial]) -> Iterator[Trial]:
+    def _trials(
+        self, region: Region, key: str, samples: Samples, seeds: Sequence[Trial], seen: Enumeration
+    ) -> Iterator[Trial]:
         """What is worth timing, seeds first: plain loops only where there is nothing else."""
         yield from seeds
         known = {(seed.form, seed.schedule) for seed, _ in seeds}
         forms = self.forms.of(region, key)
-        for number, trial in enumerate(legal_candidates(region, self.machine, samples, forms)):
+        for number, trial in enumerate(legal_candidates(region, self.machine, samples, forms, seen=seen)):
             if number and trial[0].kind == "scalar":
                 return
             if (trial[0].form, trial[0].schedule) not in known:

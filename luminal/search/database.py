@@ -23,7 +23,7 @@ from luminal.errors import CacheFileError
 from luminal.search.machine import Machine
 from luminal.source import source_digest
 
-LAYOUT = 5
+LAYOUT = 6
 """The number of the tables' layout: another one has a file of its own."""
 FILE_NAME = f"schedules-{LAYOUT}.sqlite"
 WINNERS, TIMINGS = 20_000, 50_000
@@ -43,6 +43,9 @@ _CREATE = (
         schedule text, form text, estimate real, seconds real,
         primary key (region, sizes, target, threads, source, schedule, form))""",
     "create table if not exists regions (region text primary key, content text)",
+    f"""create table if not exists considered (
+        region text, bucket text, target text, threads integer, source text, content text,
+        primary key ({_KEY}))""",
 )
 _KEEP = f"""insert into winners values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
     on conflict ({_KEY}, imported) do update set ({_WON}) =
@@ -160,6 +163,19 @@ class Database:
             (_TIMED, rows),
             *(_prune() if self._stored % CHECK_EVERY == 1 else ()),
         )
+
+    def store_considered(self, region: str, bucket: str, machine: Machine, content: str) -> None:
+        """Remember, beside a winner, what its search looked at."""
+        key = (region, bucket, machine.target, machine.threads, self.source)
+        self._write(("insert or replace into considered values (?, ?, ?, ?, ?, ?)", [(*key, content)]))
+
+    def find_considered(self, region: str, bucket: str, machine: Machine) -> str | None:
+        """What the search of a winner looked at, or None where nothing is known."""
+        rows = self._read(
+            f"select content from considered where ({_KEY}) = (?, ?, ?, ?, ?)",
+            (region, bucket, machine.target, machine.threads, self.source),
+        )
+        return str(rows[0][0]) if rows else None
 
     def timings(self, machine: Machine) -> list[Timing]:
         """All that was timed on this machine and is kept, with any source, the oldest first."""
@@ -287,4 +303,5 @@ def _prune() -> list[tuple[str, Sequence[tuple[object, ...]]]]:
         (oldest.format("winners", "imported, "), [(WINNERS,)]),
         (oldest.format("timings", ""), [(TIMINGS,)]),
         ("delete from regions where region not in (select region from timings)", [()]),
+        ("delete from considered where region not in (select region from winners)", [()]),
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from luminal.dialects.kernel.terms import Region, Term, postorder
 from luminal.search.folds import FoldSpeller, fold_picks
@@ -23,14 +24,23 @@ class Form:
     region: Region
 
 
-def forms(region: Region, licences: frozenset[str]) -> Iterator[Form]:
+class EGraphSize(NamedTuple):
+    """How large the e-graph of a region became, in how many rounds, and whether nothing was left to find."""
+
+    classes: int
+    nodes: int
+    rounds: int
+    is_saturated: bool
+
+
+def forms(region: Region, licences: frozenset[str], sizes: list[EGraphSize] | None = None) -> Iterator[Form]:
     """The forms of a region beside its own: those that keep a value, those that reduce an index in parts, and
-    those that fold over an index in one pass."""
+    those that fold over an index in one pass; `sizes` receives that of its e-graph, if there is one."""
     yield from keeping(region)
     parts = region_in_parts(region, licences)
     if parts is not None:
         yield Form("in parts", parts)
-    yield from folding(region, licences)
+    yield from folding(region, licences, sizes)
 
 
 def keeping(region: Region) -> Iterator[Form]:
@@ -59,11 +69,14 @@ def _recomputed(region: Region) -> Iterator[Term]:
                 yield costly[-1]
 
 
-def folding(region: Region, licences: frozenset[str]) -> Iterator[Form]:
+def folding(
+    region: Region, licences: frozenset[str], sizes: list[EGraphSize] | None = None
+) -> Iterator[Form]:
     """Forms that fold over an index in one pass, one for each size of block.
 
     A region that updates an argument has none: its loops would read what they have overwritten.  Nor has one whose
     e-graph does not come to an end within its budget: what was found by then could be another thing the next time.
+    `sizes` takes down how large the e-graph became, if there was one.
     """
     if not may_fold(region) or any(output.alias >= 0 for output in region.outputs):
         return
@@ -75,6 +88,9 @@ def folding(region: Region, licences: frozenset[str]) -> Iterator[Form]:
         classes = EGraph(region, TERM_RULES, licences).saturate(Budget())
     except EGraphLimitError:
         return
+    if sizes is not None:
+        nodes = sum(map(len, classes.nodes.values()))
+        sizes.append(EGraphSize(len(classes.nodes), nodes, classes.rounds, classes.is_saturated))
     picks = fold_picks(classes) if classes.is_saturated else None
     if picks is None or not any(node.op == "weighted" for node in picks.values()):
         return
@@ -99,12 +115,17 @@ class Forms:
     def __init__(self, licences: Iterable[str] = ()) -> None:
         self.licences = frozenset(licences)
         self._known: dict[str, tuple[Form, ...]] = {}
+        self._sizes: dict[str, list[EGraphSize]] = {}
 
     def of(self, region: Region, key: str) -> tuple[Form, ...]:
         """The forms of a region beside its own; `key` says which region it is."""
         if key not in self._known:
-            self._known[key] = tuple(forms(region, self.licences))
+            self._known[key] = tuple(forms(region, self.licences, self._sizes.setdefault(key, [])))
         return self._known[key]
+
+    def size(self, key: str) -> EGraphSize | None:
+        """The size of a region's e-graph; None where it needed none, or has not been asked for its forms."""
+        return next(iter(self._sizes.get(key, ())), None)
 
     def find(self, region: Region, key: str, name: str) -> Region | None:
         """The form of a region with this name, "" being its own; None where there is none."""

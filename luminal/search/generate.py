@@ -51,6 +51,12 @@ class Candidate:
         grid = max(1, self.estimate.grid)
         return max(1, int(self.estimate.core_seconds * 1e9 / grid))
 
+    @property
+    def family(self) -> tuple[str, ...]:
+        """Its form, and the register tiles of what it stores: candidates that share them differ in little else."""
+        stages = self.schedule.roots
+        return self.form, *(str(f) for s in stages for f in s.factors if f.role in ("tile", "lane"))
+
 
 class Generator(NestGenerator):
     """Enumerates schedules of one region for one machine and representative sizes."""
@@ -397,7 +403,7 @@ def ordered(candidates: Sequence[Candidate], machine: Machine) -> list[Candidate
     families: dict[tuple[str, ...], list[Candidate]] = {}
     for loss, candidate in found:
         if loss <= NEAR * found[0][0]:
-            families.setdefault(_family(candidate), []).append(candidate)
+            families.setdefault(candidate.family, []).append(candidate)
     rounds = itertools.zip_longest(*families.values())
     near = [candidate for turn in rounds for candidate in turn if candidate is not None]
     return near + [candidate for _, candidate in found[len(near) :]]
@@ -462,11 +468,6 @@ def _filled(factor: Factor, index: str, extent: int) -> Factor:
     if factor.index != index or factor.extent is not None:
         return factor
     return Factor(index, extent, factor.role, factor.name, factor.masked)
-
-
-def _family(candidate: Candidate) -> tuple[str, ...]:
-    stages = candidate.schedule.roots
-    return candidate.form, *(str(f) for s in stages for f in s.factors if f.role in ("tile", "lane"))
 
 
 def lane_of(nest: Nest) -> str | None:

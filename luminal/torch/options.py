@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from os import PathLike, fspath
 from typing import Any
 
 from luminal.errors import OptionError
@@ -28,6 +29,8 @@ class TorchOptions:
     """How many schedules of a kernel are timed at most; 0 for as many as the mode says."""
     buckets: str = "auto"
     """"auto": sizes may be split between programs where that pays; "declared": one program for all."""
+    config: str = ""
+    """What an earlier search found, as text or as the path of a file: what it knows is not searched."""
     mode: str = "default"
 
 
@@ -39,6 +42,7 @@ _NAMES: dict[str, type] = {
     "cache": bool,
     "candidates": int,
     "buckets": str,
+    "config": str,
 }
 
 
@@ -58,6 +62,8 @@ def parse_options(mode: str | None, options: Mapping[str, Any] | None) -> TorchO
             raise OptionError(f"option {name!r} is not known; options are {', '.join(map(repr, _NAMES))}")
         if name == "licences" and isinstance(value, (list, set, frozenset)):
             given[name] = value = tuple(sorted(value))
+        if name == "config" and isinstance(value, PathLike):
+            given[name] = value = fspath(value)
         if not isinstance(value, _NAMES[name]):
             raise OptionError(f"option {name!r} must be a {_NAMES[name].__name__}, not {value!r}")
     found = TorchOptions(mode=mode or "default", **given)

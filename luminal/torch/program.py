@@ -43,6 +43,7 @@ def build_program(
         candidates=options.candidates,
         cache=options.cache,
         buckets=options.buckets,
+        config=options.config,
     )
     executable = compile_module(imported.module, target, chosen)
     if hasattr(executable, "run_pointers"):

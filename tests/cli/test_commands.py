@@ -7,8 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
+from luminal import dump
 from luminal.cli import main
+from luminal.commands.graph_file import read_graph
+from luminal.compiler import compile_module
+from luminal.search.config import SearchConfig
 
 GRAPH = """luminal.graph @main [s in 1 to 64] (%x : !luminal.tensor<[s, 8], f32>, %n : !luminal.tensor<[s], i64>)
     -> (!luminal.tensor<[s, 8], f32>, !luminal.tensor<[s], i64>) {
@@ -66,10 +71,116 @@ def test_explain(graph: str, tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert "hlo.softmax" in (tmp_path / "levels" / "0-hlo.mlir").read_text()
 
 
+MODEL = """import torch
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        x = torch.softmax(x, -1)
+        torch._dynamo.graph_break()
+        return x.sum(0)
+
+model, example_inputs = Model(), (torch.ones(4, 8),)
+"""
+GRAPH_FILE = """import luminal as lm
+
+graph = lm.Graph()
+graph.tensor((4, 8), name="x").exp().output()
+"""
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("luminal.bench_peak.peak_gflops", lambda threads: 100.0 * threads)
+    monkeypatch.setattr("luminal.bench_peak.memory_gbytes", lambda threads: 10.0 * threads)
+
+
+def test_explain_a_model_of_two_graphs(
+    graph: str, machine: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "model.py").write_text(MODEL)
+    config, page = tmp_path / "config.json", tmp_path / "page.html"
+    given = ["explain", str(tmp_path / "model.py"), "--config", str(config)]
+    assert main([*given, "--level", "search"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.count("==== search") == 2 and "exp(" in printed and "sum_r0" in printed
+    found = SearchConfig.parse(config.read_text())
+    assert len(found.graphs) == 2 and len(found.regions) == 2
+    assert main([*given, "--html", str(page)]) == 0
+    assert capsys.readouterr().out == f"{page}\n"
+    assert "<h2>Graph 2" in page.read_text()
+    assert main([*given, "--dump", str(tmp_path / "levels")]) == 0
+    assert "sum_r0" in (tmp_path / "levels" / "1" / "7-search.txt").read_text()
+
+
+def test_explain_a_graph_and_an_exported_program(
+    graph: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "graph.py").write_text(GRAPH_FILE)
+    assert main(["explain", str(tmp_path / "graph.py"), "--level", "search"]) == 0
+    assert "out0[i0] = exp(x[i0])" in capsys.readouterr().out
+    program = torch.export.export(torch.nn.Softmax(-1), (torch.ones(4, 8),))
+    torch.export.save(program, tmp_path / "model.pt2")
+    assert main(["explain", str(tmp_path / "model.pt2"), "--level", "search"]) == 0
+    assert "exp(" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("a.py", "model = 1", "a.py defines no model; expected a graph"),
+        ("a.py", "model = len", "a.py defines no model; expected a graph"),
+        ("a.py", "import nothing_of_that_name", "a.py fails: ModuleNotFoundError: No module named"),
+        ("a.py", "raise SystemExit(3)", "a.py fails: SystemExit: 3"),
+        ("a.py", "import luminal\nluminal.Graph().tensor(-1)", "size"),
+        ("a.pt2", "no archive", "a.pt2 is no program of torch.export"),
+        ("a.txt", "nonsense", "a.txt:1"),
+        ("none.py", None, "none.py: No such file"),
+        ("none.mlir", None, "none.mlir: No such file"),
+    ],
+)
+def test_files_that_cannot_be_explained(
+    name: str, text: str | None, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if text is not None:
+        (tmp_path / name).write_text(text)
+    assert main(["explain", str(tmp_path / name)]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("luminal explain: ") and message in error
+
+
+def test_mistakes_of_explain(
+    graph: str, machine: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nowhere = str(tmp_path / "none" / "file")
+    (tmp_path / "graph.py").write_text(GRAPH_FILE)
+    for arguments, message in (
+        (["explain", str(tmp_path / "graph.py"), "--dim", "s=3"], "--dim is for graphs of IR text"),
+        (["explain", graph, "--html", nowhere], "No such file"),
+        (["explain", graph, "--config", nowhere], "No such file"),
+        (["search", graph, "--candidates", "1", "--config", nowhere], "No such file"),
+    ):
+        assert main(arguments) == 1
+        assert message in capsys.readouterr().err
+
+
+def test_search_writes_a_config_that_explain_follows(
+    graph: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "config.json"
+    assert main(["search", graph, "--candidates", "2", "--config", str(path)]) == 0
+    assert '"luminal"' not in capsys.readouterr().out
+    module = read_graph(Path(graph))
+    with dump.collect() as found:
+        compile_module(module, "cpu", {"config": path, "cache": False})
+    (report,) = found[0].reports
+    assert {kernel.source for kernel in report.kernels} == {"config"}
+    assert found[0]["config"] == path.read_text()
+
+
 def test_search_and_cache(graph: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["search", graph, "--dim", "s=16", "--candidates", "2"]) == 0
     printed = capsys.readouterr().out
-    assert "parallel" in printed and "2 kernels, 2 launches" in printed
+    assert "parallel" in printed and "2 kernels, 2 launches" in printed and '"luminal": 1' in printed
     assert main(["cache"]) == 0
     shown = capsys.readouterr().out
     assert re.search(r"objects: [1-9].*\nschedules: [1-9]", shown)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import luminal as lm
 from luminal.dialects.graph_op import DEFAULT_LICENCES
+from luminal.dialects.kernel.region_math import region_math
 from luminal.dialects.kernel.region_text import region_text
 from luminal.dialects.kernel.schedule import parse_schedule
 from luminal.dialects.kernel.terms import Region
@@ -71,8 +72,12 @@ def blocks() -> dict[str, str]:
         found[f"{name} regions"] = "\n".join(map(region_text, first))
         merged = regions(partition, Cuts(cuts.kept, cuts.kept, cuts.joined))
         found[f"{name} merged"] = region_text(merged[-1])
+        found[f"{name} math"] = region_math(
+            merged[-1], {n: tensor.name for n, tensor in enumerate(cx.inputs)}
+        )
         for form in list(forms(merged[-1], frozenset(DEFAULT_LICENCES)))[:1]:
             found[f"{name} fold"] = region_text(form.region)
+            found[f"{name} foldmath"] = region_math(form.region, dict(enumerate("qkv")))
         schedule = parse_schedule(MATMUL_SCHEDULE if name == "matmul" else ATTENTION_SCHEDULE)
         found[f"{name} schedule"] = "\n".join(str(schedule).split("; "))
         found[f"{name} placed"] = shortened(
