@@ -25,7 +25,7 @@ from luminal.dialects.kernel.terms import (
 from luminal.dim import as_dim, known_less, product
 from luminal.dtype import DType, to_bits
 from luminal.search.extract import Picks, extract, reachable
-from luminal.search.parts import in_parts
+from luminal.search.parts import in_parts, whole_of
 
 if TYPE_CHECKING:
     from luminal.search.egraph import Classes, Node
@@ -101,10 +101,6 @@ class _Group:
     kept: tuple[Term, ...] = ()
 
     @property
-    def whole(self) -> str:
-        return f"{self.index}w"
-
-    @property
     def outer(self) -> str:
         return f"{self.index}o"
 
@@ -147,10 +143,10 @@ class FoldSpeller:
             size = extents[group.index]
             extents[group.outer] = (size + (group.block - 1)) // group.block
             extents[group.inner] = as_dim(group.block)
-            # results may have the index itself: what is folded over is another one of the same size
-            extents[group.whole] = size
-            parents[group.outer] = (group.whole, group.block)
-            parents[group.inner] = (group.whole, 1)
+            whole = whole_of(self.source, group.index)
+            extents[whole] = size
+            parents[group.outer] = (whole, group.block)
+            parents[group.inner] = (whole, 1)
         inner = [term for group in self.groups.values() for term in group.kept]
         return Region(self.table, extents, self.source.arguments, outputs, inner, parents)
 

@@ -61,7 +61,6 @@ class _Splitting:
     def __init__(self, source: Region, index: str, size: int) -> None:
         self.source, self.index, self.table = source, index, TermTable()
         self.part, self.inner = f"{index}p", f"{index}i"
-        self.whole = f"{index}w"
         self.weights = {self.part: size, self.inner: 1}
         self.copies: dict[tuple[Term, bool], Term] = {}
         self.kept: list[Term] = []
@@ -80,9 +79,9 @@ class _Splitting:
         extents = dict(source.extents)
         size = self.weights[self.part]
         extents[self.part], extents[self.inner] = (length + (size - 1)) // size, as_dim(size)
-        # results may have the index itself: what is reduced in parts is another one of the same size
-        extents[self.whole] = length
-        parents = {name: (self.whole, weight) for name, weight in self.weights.items()}
+        whole = whole_of(source, self.index)
+        extents[whole] = length
+        parents = {name: (whole, weight) for name, weight in self.weights.items()}
         inner = [term for term in self.kept if term is not made.term]
         return Region(self.table, extents, source.arguments, [made], inner, parents)
 
@@ -101,6 +100,12 @@ class _Splitting:
         free = term.free - {self.index} | frozenset(self.weights) if inside else term.free
         attribute = in_parts(term.attribute, self.index, self.weights) if inside else term.attribute
         return self.table.make(term.op, operands, attribute, term.dtype, free)
+
+
+def whole_of(region: Region, index: str) -> str:
+    """What the parts of a reduced index are parts of: the index, or where results have it too, another one of its
+    size."""
+    return f"{index}w" if any(index in output.indices for output in region.outputs) else index
 
 
 def in_parts(attribute: object, index: str, weights: Mapping[str, int]) -> object:
