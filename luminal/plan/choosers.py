@@ -20,6 +20,7 @@ from luminal.search.forms import Forms
 from luminal.search.machine import Machine
 from luminal.search.profile import Budget, LocalProfiler
 from luminal.search.samples import Samples
+from luminal.search.soundness import Reporter
 
 BUDGETS: Mapping[str, Budget] = {
     "default": Budget(),
@@ -50,5 +51,6 @@ def timed_chooser(
     budget = BUDGETS[options.mode]
     if options.candidates:
         budget = replace(budget, candidates=options.candidates)
-    profiler = LocalProfiler(HostMeasurer(compiler))
+    reporter = Reporter.of(cache_directory() / "reports", compiler.licences)
+    profiler = LocalProfiler(HostMeasurer(compiler), reporter)
     return TimedChooser(host_machine(thread_count()), profiler, database, budget, forms)

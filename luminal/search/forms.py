@@ -12,7 +12,7 @@ Where m' is -inf, 0 is subtracted instead, so that x(-inf - 0) = 0 meets what la
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, cast
 
@@ -31,6 +31,7 @@ from luminal.search.extract import Picks, extract, reachable
 
 if TYPE_CHECKING:
     from luminal.search.egraph import Classes, Node
+    from luminal.search.rules.rule import Rule
 
 BLOCKS = (64, 128)
 """Sizes of the blocks of an index that a loop carries a fold over."""
@@ -44,8 +45,10 @@ class Form:
     region: Region
 
 
-def forms(region: Region, licences: frozenset[str]) -> Iterator[Form]:
+def forms(region: Region, licences: frozenset[str], rules: Sequence[Rule] | None = None) -> Iterator[Form]:
     """The forms of a region beside its own that fold over an index in one pass, one for each size of block.
+
+    `rules`: those of the e-graph, None for all of TERM_RULES.
 
     A region that updates an argument has none: its loops would read what they have overwritten.  Nor has one whose
     e-graph does not come to an end within its budget: what was found by then could be another thing the next time.
@@ -53,11 +56,11 @@ def forms(region: Region, licences: frozenset[str]) -> Iterator[Form]:
     if not may_fold(region) or any(output.alias >= 0 for output in region.outputs):
         return
     # most programs have nothing to fold, and egglog takes a while to import
+    from luminal.search import rules as tables
     from luminal.search.egraph import Budget, EGraph, EGraphLimitError
-    from luminal.search.rules import TERM_RULES
 
     try:
-        classes = EGraph(region, TERM_RULES, licences).saturate(Budget())
+        classes = EGraph(region, tables.TERM_RULES if rules is None else rules, licences).saturate(Budget())
     except EGraphLimitError:
         return
     picks = _fold_picks(classes) if classes.is_saturated else None

@@ -9,7 +9,8 @@ from luminal.dialects.kernel.region_interpreter import evaluate
 from luminal.dialects.kernel.terms import Affine, Argument, Region, predicate
 from luminal.dim import as_dim
 from luminal.dtype import f32, f64, i64
-from luminal.search.verify import addresses_are_valid, agrees, sample_output
+from luminal.search.bounds import addresses_are_valid
+from luminal.search.verify import agrees, sample_output
 from tests.kernel import regions
 from tests.kernel.test_place import CASES
 
