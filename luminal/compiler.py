@@ -121,9 +121,12 @@ class _Compilation:
         from luminal.passes.lower_hlo import lower_hlo
         from luminal.passes.simplify import simplify
         from luminal.passes.value_graph import Interface
+        from luminal.plan.choosers import start_workers
         from luminal.search.forms import Forms
         from luminal.search.samples import sample_sizes
 
+        if self.target == "cpu":
+            start_workers()
         module = self.module.clone()
         lowered = graph_of(module)
         Interface(

@@ -13,6 +13,7 @@ from luminal.errors import OptionError
 _PROCESSORS = os.cpu_count() or 1
 """Asked for once: the system answers slowly."""
 MODES = ("default", "max-autotune")
+PROFILING = ("workers", "local")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +73,16 @@ def thread_count() -> int:
     if torch is not None and hasattr(torch, "get_num_threads"):
         return torch.get_num_threads()
     return _PROCESSORS
+
+
+def profiles_in_workers() -> bool:
+    """Whether kernels are timed in processes of their own: `LUMINAL_PROFILE` is "workers", the default, or "local"."""
+    given = os.environ.get("LUMINAL_PROFILE", PROFILING[0])
+    if given not in PROFILING:
+        raise OptionError(
+            f"LUMINAL_PROFILE={given!r} is not known; it is one of {', '.join(map(repr, PROFILING))}"
+        )
+    return given == "workers" and os.name == "posix"
 
 
 def dump_directory() -> Path | None:

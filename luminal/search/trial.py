@@ -22,7 +22,7 @@ from luminal.search.trial_data import KINDS, hostile_data, hostile_sizes, ordina
 from luminal.search.verify import Sample, first_mismatch, sample_output
 
 Array = NDArray[Any]
-HOSTILE_POINTS = 24
+HOSTILE_POINTS = 16
 
 
 class Runnable(Protocol):
@@ -124,9 +124,12 @@ class Trials:
             return lambda: run.run(case.arguments, case.outputs, case.dims, self.threads)
 
         numbers = list(runs)
-        times = interleave([timed(run) for run in runs.values()], seconds, lambda n: self._note(numbers[n]))
-        self._note(-1)
-        return times
+        try:
+            return interleave(
+                [timed(run) for run in runs.values()], seconds, lambda n: self._note(numbers[n])
+            )
+        finally:
+            self._note(-1)
 
     def _checked(self, case: _Case, number: int, is_fold: bool, run: Runnable) -> Wrong | None:
         for output, memory in zip(self.region.outputs, case.outputs, strict=True):
@@ -134,8 +137,10 @@ class Trials:
                 case.arguments[output.alias] if output.alias >= 0 else garbage(output.dtype, memory.size)
             )
         self._note(number)
-        run.run(case.arguments, case.outputs, case.dims, self.threads)
-        self._note(-1)
+        try:
+            run.run(case.arguments, case.outputs, case.dims, self.threads)
+        finally:
+            self._note(-1)
         return case.wrong(is_fold)
 
     def _hostile_case(self, sizes: Mapping[str, int], number: int) -> _Case | None:

@@ -24,7 +24,8 @@ HOSTILE_FLOATS = (float("nan"), float("inf"), float("-inf"), -0.0)
 LARGE = 100.0
 """Far enough from one that a softmax without its maximum overflows; products of some of them do not."""
 KINDS = ("specials", "masked", "large")
-LEAST_TILE = 8
+FEW = 19
+"""A size that is small, odd, and more than a vector has lanes of f32."""
 MOST_VALUES = 1 << 22
 """Values of the indices of a region at sizes that are tried beside its own."""
 
@@ -63,7 +64,8 @@ def hostile_data(region: Region, dims: Mapping[str, int], number: int) -> list[A
     free = [position for position in range(len(arguments)) if position not in _addressing(region)]
     floats = [position for position in free if region.arguments[position].dtype.is_float]
     for position in floats:
-        arguments[position] = draw.standard_normal(arguments[position].size).astype(arguments[position].dtype)
+        wanted = region.arguments[position].dtype.numpy
+        arguments[position] = _slice(_normal(), arguments[position].size, position, number).astype(wanted)
     if kind == "specials":
         for position in free:
             _sprinkle(arguments[position], region.arguments[position].dtype, length, draw)
@@ -85,16 +87,16 @@ def hostile_sizes(
 ) -> Iterator[tuple[dict[str, int], int]]:
     """Sizes to try a schedule of one of a region's forms at, each with the number of its hostile data.
 
-    They are the region's own where it has no symbols; else one above the largest tile of a symbolic index and one below,
-    one, and none.
+    They are the region's own where it has no symbols; else one above and one below the largest tile of a symbolic
+    index, and the same small ones for all schedules: a few, one, and none.
     """
     symbols = list(collect_symbols(region.dims()).values())
     if not symbols:
         yield from ((dict(dims), number) for number in range(len(KINDS)))
         return
-    tile = max(LEAST_TILE, _tile(form, schedule))
+    tile = max(2, _tile(form, schedule))
     seen: set[tuple[object, ...]] = set()
-    for size, number in ((tile + 1, 0), (tile + 1, 1), (tile + 1, 2), (tile - 1, 0), (1, 1), (0, 2)):
+    for size, number in ((tile + 1, 0), (tile - 1, 1), (FEW, 1), (FEW, 2), (1, 0), (0, 0)):
         sizes = {symbol.name: _within(symbol, size) for symbol in symbols}
         key = (number, *sizes.values())
         if key not in seen and _is_small(region, sizes):
@@ -112,8 +114,21 @@ def _noise() -> Array:
     return np.random.default_rng(0).uniform(0.5, 1.5, 1_000_003).astype(np.float32)
 
 
+@lru_cache(maxsize=1)
+def _normal() -> Array:
+    return np.random.default_rng(1).standard_normal(1_000_003, np.float32)
+
+
+def _slice(values: Array, elements: int, position: int, seed: int) -> Array:
+    """Some of the values, from another place for each argument and seed."""
+    start = (7919 * position + 104_729 * seed) % len(values)
+    if start + elements <= len(values):
+        return values[start : start + elements]
+    return np.resize(np.roll(values, -start), elements)
+
+
 def _near_one(dtype: DType, elements: int, position: int, seed: int) -> Array:
-    values = np.resize(np.roll(_noise(), 7919 * position + 104_729 * seed), elements)
+    values = _slice(_noise(), elements, position, seed)
     if dtype.is_float:
         return values.astype(dtype.numpy)
     if dtype.is_bool:
@@ -149,7 +164,10 @@ def _index_counts(
 
 def _sprinkle(values: Array, dtype: DType, length: int, draw: np.random.Generator) -> None:
     """Special values here and there: few enough that most sums have none."""
-    places = np.flatnonzero(draw.random(values.size) < min(0.125, 0.25 / length))
+    if not values.size:
+        return
+    count = draw.binomial(values.size, min(0.125, 0.25 / length))
+    places = draw.integers(0, values.size, count)
     if dtype.is_float:
         values[places] = draw.choice(np.array(HOSTILE_FLOATS), places.size).astype(values.dtype)
     elif dtype.is_integer:

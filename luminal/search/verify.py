@@ -84,9 +84,13 @@ def sample_output(
     points = int(max(4, min(most, SAMPLED_VALUES // max(1, volume))))
     generator = np.random.default_rng(seed)
     chosen = {index: generator.integers(0, sizes[index], points) for index in sorted(output.indices)}
-    kinds = [Arithmetic(), Arithmetic(wide=False), *(Arithmetic(noise=generator) for _ in range(2))]
-    if hostile:
-        kinds += [Arithmetic(noise=generator), Arithmetic(zero=0.0), Arithmetic(zero=-0.0)]
+    zeros = (0.0, -0.0) if hostile else (None, None)
+    kinds = (
+        Arithmetic(),
+        Arithmetic(wide=False, zero=zeros[0]),
+        Arithmetic(noise=generator, zero=zeros[1]),
+        Arithmetic(noise=generator),
+    )
     with np.errstate(all="ignore"):
         values, *others = (
             np.broadcast_to(
@@ -101,9 +105,9 @@ def sample_output(
         addresses = addresses + chosen[index] * stride.evaluate(dims)
     tolerance = _tolerance(output.dtype, magnitude, volume)
     certain = np.ones(points, np.bool_)
-    for kind, other in zip(kinds[1:], others, strict=True):
+    for other in others:
         certain &= _same_kind(values, other)
-        if output.dtype.is_float and kind.zero is None:
+        if output.dtype.is_float:
             with np.errstate(invalid="ignore"):
                 spread = np.abs(other.astype(np.float64) - values.astype(np.float64))
             tolerance = tolerance + 16 * np.max(spread[np.isfinite(spread)], initial=0.0)

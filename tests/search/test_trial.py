@@ -175,20 +175,20 @@ def test_ordinary_data_is_near_one_and_fresh_for_another_seed(dtype: Any) -> Non
 
 def test_hostile_data_has_what_it_is_named_for() -> None:
     region = regions.softmax(M, N)
-    specials, masked, large = (hostile_data(region, {"m": 32, "n": 16}, number) for number in range(3))
+    specials, masked, large = (hostile_data(region, {"m": 128, "n": 16}, number) for number in range(3))
     assert specials is not None and masked is not None and large is not None
     assert np.isnan(specials[0]).any() and np.isinf(specials[0]).any()
-    assert any(np.isneginf(row).all() for row in masked[0].reshape(32, 16))
+    assert any(np.isneginf(row).all() for row in masked[0].reshape(128, 16))
     assert np.abs(large[0]).max() > 100
 
 
 def test_symbolic_sizes_are_tried_around_a_tile_and_at_the_ends() -> None:
     schedule = parse_schedule("out0: i:*:parallel i:4:tile j:* j:16:lane")
     sizes = [sizes for sizes, _ in hostile_sizes(regions.softmax(M, N), regions.softmax(M, N), schedule, {})]
-    assert [size["n"] for size in sizes] == [17, 17, 17, 15, 1, 0]
+    assert [size["n"] for size in sizes] == [17, 15, 19, 19, 1, 0]
     bounded = regions.softmax(dim("m", min=2, max=16), dim("n", min=2, max=16))
     sizes = [sizes for sizes, _ in hostile_sizes(bounded, bounded, schedule, {})]
-    assert [size["n"] for size in sizes] == [16, 16, 16, 15, 2, 2]
+    assert [size["n"] for size in sizes] == [16, 15, 16, 16, 2]
 
 
 def test_sizes_that_lead_outside_of_memory_are_not_tried() -> None:
