@@ -8,7 +8,7 @@ from pathlib import Path
 
 from luminal.emit_cpu.cache import cache_directory
 
-PARTS = ("objects", "schedules.sqlite", "schedules.sqlite-wal", "schedules.sqlite-shm")
+PARTS = ("objects", "reports", "schedules.sqlite", "schedules.sqlite-wal", "schedules.sqlite-shm")
 """What Luminal puts into the folder; nothing else there is counted or removed."""
 
 

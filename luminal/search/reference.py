@@ -64,7 +64,7 @@ class Evaluator:
         self.axes = sorted(region.extents)
         self.env = {index: points.reshape(-1, *[1] * len(self.axes)) for index, points in chosen.items()}
         self.carries: dict[tuple[int, int], Array] = {}
-        self.memo: dict[tuple[Term, frozenset[str]], Array] = {}
+        self.memo: dict[tuple[Term, frozenset[tuple[str, tuple[int, ...]]]], Array] = {}
 
     def value(self, term: Term) -> Array:
         """A term's value; chains of elementwise terms have any length, so they are worked off by a stack."""
@@ -84,8 +84,9 @@ class Evaluator:
                 self.memo[self._key(found)] = self._compute(found)
         return self.memo[self._key(term)]
 
-    def _key(self, term: Term) -> tuple[Term, frozenset[str]]:
-        return term, frozenset(name for name in term.free if self.env[name].shape[0] == 1)
+    def _key(self, term: Term) -> tuple[Term, frozenset[tuple[str, tuple[int, ...]]]]:
+        """A term, and how its indices are bound: to points, to all their values, or to one of a loop."""
+        return term, frozenset((name, self.env[name].shape) for name in term.free)
 
     def along(self, index: str) -> Array:
         """All positions of an index, along its own axis."""
