@@ -48,7 +48,7 @@ class WorkersUnavailableError(LuminalError, RuntimeError):
 
 def _file() -> IO[bytes]:
     """A file without a name, open as long as its worker lives."""
-    return tempfile.TemporaryFile()  # noqa: SIM115
+    return tempfile.TemporaryFile()
 
 
 class Worker:
