@@ -25,6 +25,7 @@ from luminal.search.database import Database
 from luminal.search.machine import Machine
 from luminal.search.profile import Budget, LocalProfiler
 from luminal.search.samples import Samples
+from luminal.search.timing import LEAST_ROUNDS
 from luminal.search.trial_data import KINDS
 from tests.kernel import regions
 
@@ -112,8 +113,8 @@ def test_a_hopeless_candidate_is_not_run_again() -> None:
     measurer = Interpreter(delays=[0.0, 0.4])
     choose(measurer, small(), Budget(2, 60.0, 0.3))
     verified = 1 + len(KINDS)
-    assert measurer.kernels[1].runs == verified + 1
-    assert measurer.kernels[0].runs > verified + 1
+    at_most = verified + LEAST_ROUNDS - 1
+    assert measurer.kernels[1].runs <= at_most < measurer.kernels[0].runs
 
 
 def test_a_remembered_winner_is_not_measured(tmp_path: Path) -> None:
