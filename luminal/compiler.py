@@ -151,9 +151,12 @@ class _Compilation:
     # ---- cold
 
     def _compile(self, graph: GraphOp, key: str | None, wanted: bool) -> Compiled:
+        from luminal.plan.choosers import start_workers
         from luminal.search.config import SearchConfig
         from luminal.search.forms import Forms
 
+        if self.target == "cpu":
+            start_workers()
         with self.stats.stage("lower"):
             lowered, estimates = self._lower()
         if self.target == "cpu":

@@ -109,5 +109,13 @@ class SoundnessError(LuminalError, AssertionError):
     """A kernel that the compiler made disagrees with the reference: a bug of the compiler, with what shows it."""
 
 
+class CandidateWarning(UserWarning):
+    """A kernel that the compiler made has crashed or hung where it was timed, and another was taken."""
+
+
+class ProfilingWarning(UserWarning):
+    """Kernels are timed in the program's own process, since no other could be started."""
+
+
 class CompileError(LuminalError, RuntimeError):
     """Code generation failed; an internal mistake that is never hidden."""

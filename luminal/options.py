@@ -15,6 +15,7 @@ _PROCESSORS = os.cpu_count() or 1
 """Asked for once: the system answers slowly."""
 MODES = ("default", "max-autotune")
 BUCKETS = ("auto", "declared")
+PROFILING = ("workers", "local")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +97,16 @@ def thread_count() -> int:
 def progress_wanted(stream: TextIO) -> bool:
     """Whether a stream shows how a search goes on: a terminal does, unless `LUMINAL_PROGRESS=0`."""
     return os.environ.get("LUMINAL_PROGRESS") != "0" and stream.isatty()
+
+
+def profiles_in_workers() -> bool:
+    """Whether kernels are timed in processes of their own: `LUMINAL_PROFILE` is "workers", the default, or "local"."""
+    given = os.environ.get("LUMINAL_PROFILE", PROFILING[0])
+    if given not in PROFILING:
+        raise OptionError(
+            f"LUMINAL_PROFILE={given!r} is not known; it is one of {', '.join(map(repr, PROFILING))}"
+        )
+    return given == "workers" and os.name == "posix"
 
 
 def dump_directory() -> Path | None:

@@ -40,6 +40,8 @@ def pytest_configure(config: pytest.Config) -> None:
     # Two test processes on two cores: more threads would only fight. Tests about threads set their own.
     if os.environ.get("PYTEST_XDIST_WORKER"):
         torch.set_num_threads(1)
+    # Starting workers takes longer than timing nothing in them; tests of workers start their own.
+    os.environ.setdefault("LUMINAL_PROFILE", "local")
     # A cache of their own, cold at the start; the processes of one run share it, for they inherit the environment.
     if "LUMINAL_CACHE_DIR" not in os.environ:
         os.environ["LUMINAL_CACHE_DIR"] = tempfile.mkdtemp(prefix=CACHE_PREFIX)

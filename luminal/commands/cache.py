@@ -17,7 +17,7 @@ from luminal.search.database import FILE_NAME, Database
 from luminal.search.exchange import read_entries, write_entries
 from luminal.source import source_digest
 
-PARTS = {"objects": "objects", "schedules": "schedules*.sqlite*"}
+PARTS = {"objects": "objects", "reports": "reports", "schedules": "schedules*.sqlite*"}
 """What Luminal puts into the folder, as patterns; nothing else there is counted or removed."""
 DIGITS = 12
 """How much of a source's hash is shown."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Mapping
 from dataclasses import replace
@@ -10,7 +11,7 @@ from pathlib import Path
 
 from luminal.dialects.kernel.terms import Region
 from luminal.emit_cpu.cache import cache_directory
-from luminal.options import CompileOptions, thread_count
+from luminal.options import CompileOptions, profiles_in_workers, thread_count
 from luminal.plan.measure import HostMeasurer, host_machine
 from luminal.plan.native_kernels import KernelCompiler
 from luminal.search.candidates import plain_candidate
@@ -18,8 +19,11 @@ from luminal.search.chooser import Choice, TimedChooser
 from luminal.search.database import FILE_NAME, Database
 from luminal.search.forms import Forms
 from luminal.search.machine import Machine
-from luminal.search.profile import Budget, LocalProfiler
+from luminal.search.profile import Budget, LocalProfiler, Profiler
 from luminal.search.samples import Samples
+from luminal.search.soundness import Reporter
+from luminal.search.worker_profiler import WorkerProfiler
+from luminal.search.workers import WorkersUnavailableError, process_crew
 
 BUDGETS: Mapping[str, Budget] = {
     "default": Budget(),
@@ -42,6 +46,13 @@ def _database(path: Path, process: int) -> Database:
     return Database(path)
 
 
+def start_workers() -> None:
+    """Start the processes that time kernels, if there will be any: they are ready when the first region is."""
+    if profiles_in_workers():
+        with contextlib.suppress(WorkersUnavailableError):  # the profiler says so
+            process_crew().start()
+
+
 def timed_chooser(
     compiler: KernelCompiler, options: CompileOptions, forms: Forms | None = None
 ) -> TimedChooser:
@@ -50,5 +61,9 @@ def timed_chooser(
     budget = BUDGETS[options.mode]
     if options.candidates:
         budget = replace(budget, candidates=options.candidates)
-    profiler = LocalProfiler(HostMeasurer(compiler))
+    reporter = Reporter.of(cache_directory() / "reports", compiler.licences)
+    measurer = HostMeasurer(compiler)
+    profiler: Profiler = LocalProfiler(measurer, reporter)
+    if profiles_in_workers():
+        profiler = WorkerProfiler(measurer, process_crew(), reporter)
     return TimedChooser(host_machine(thread_count()), profiler, database, budget, forms)

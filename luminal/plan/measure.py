@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,12 +13,13 @@ from numpy.typing import NDArray
 
 from luminal.dialects.kernel.schedule import Schedule
 from luminal.dialects.kernel.terms import Region
+from luminal.dim import Dim
 from luminal.emit_cpu.jit import Library, Target, load_object
 from luminal.emit_cpu.pool import process_pool
 from luminal.errors import CompileError
 from luminal.passes.packed_loads import packed_loads
 from luminal.plan.kernels import SIGNATURE
-from luminal.plan.native_kernels import KernelCompiler, KernelSource
+from luminal.plan.native_kernels import KernelCompiler
 from luminal.plan.packing import pack, packed_elements, packing_of
 from luminal.plan.plan import Storage
 from luminal.runtimes.memory import allocate
@@ -36,17 +38,46 @@ def host_machine(threads: int) -> Machine:
     return Machine(target.vector_bits // 32, target.vector_registers, threads=threads, target=target.name)
 
 
+@dataclass(frozen=True, slots=True)
+class BuiltKernel:
+    """A kernel's object with what is needed to run it, for another process: the key of the object, its function, its
+    sizes in the order of its ABI, and the bytes of its workspace, shared and for each thread."""
+
+    key: str
+    name: str
+    image: bytes
+    symbols: tuple[str, ...]
+    shared: Dim
+    private: Dim
+
+
 class HostMeasurer:
-    """Compiles candidates for the search on this machine."""
+    """Compiles candidates for the search on this machine; what it builds runs in other processes too."""
 
     def __init__(self, compiler: KernelCompiler) -> None:
         self.compiler = compiler
 
+    def __reduce__(self) -> tuple[type[HostMeasurer], tuple[KernelCompiler]]:
+        made = self.compiler
+        return HostMeasurer, (KernelCompiler(made.target, made.licences, made.use_cache),)
+
+    def build(self, region: Region, schedule: Schedule, cost: int) -> BuiltKernel:
+        """The object of a region under a schedule; ScheduleError where the schedule is not legal."""
+        source = self.compiler.source(region, schedule, cost)
+        image = self.compiler.image(source, keep=False)
+        return BuiltKernel(source.key, source.name, image, source.symbols, source.shared, source.private)
+
+    def adopt(self, built: BuiltKernel) -> None:
+        """Keep what another process has built: the winner is wanted again."""
+        self.compiler.objects[built.key] = built.image
+
+    def load(self, region: Region, schedule: Schedule, built: BuiltKernel) -> MeasuredKernel:
+        """What was built, ready to run."""
+        return MeasuredKernel(region, schedule, built, load_object(built.image, [built.name]))
+
     def compile(self, region: Region, schedule: Schedule, cost: int) -> MeasuredKernel:
         """Machine code of a region under a schedule; ScheduleError where the schedule is not legal."""
-        source = self.compiler.source(region, schedule, cost)
-        library = load_object(self.compiler.image(source, keep=False), [source.name])
-        return MeasuredKernel(region, schedule, source, library)
+        return self.load(region, schedule, self.build(region, schedule, cost))
 
     def place(self, array: Array) -> Array:
         """A copy in huge pages where there are any, as arenas and outputs are."""
@@ -56,39 +87,42 @@ class HostMeasurer:
 
 
 class MeasuredKernel:
-    """A candidate that runs on flat arrays; constants that it wants packed are laid out once, before the first run.
+    """A candidate that runs on flat arrays; constants that it wants packed are laid out before the first run on a list
+    of arguments.
 
     In a model other kernels run between two calls of one, so that its parameters have left the caches of the cores:
     each run reads another copy of them.
     """
 
-    def __init__(self, region: Region, schedule: Schedule, source: KernelSource, library: Library) -> None:
-        self.region, self.schedule, self.source, self._library = region, schedule, source, library
-        self._function = SIGNATURE(library[source.name])
+    def __init__(self, region: Region, schedule: Schedule, built: BuiltKernel, library: Library) -> None:
+        self.region, self.schedule, self.built, self._library = region, schedule, built, library
+        self._function = SIGNATURE(library[built.name])
         self._packed: dict[int, itertools.cycle[Array]] = {}
+        self._packed_from: Sequence[Array] | None = None
         self._workspace = allocate((0,), np.dtype(np.uint8))
 
     def run(
         self, arguments: Sequence[Array], outputs: Sequence[Array], dims: Mapping[str, int], threads: int
     ) -> None:
         """Run it in place on `outputs`; CompileError for a status that is not 0."""
-        if not self._packed:
+        if self._packed_from is not arguments:
             self._pack(arguments, dims)
-        size = self.source.shared.evaluate(dims) + threads * self.source.private.evaluate(dims)
+            self._packed_from = arguments
+        size = self.built.shared.evaluate(dims) + threads * self.built.private.evaluate(dims)
         if self._workspace.nbytes < size:
             self._workspace = allocate((size,), np.dtype(np.uint8))
         packed = {number: next(copies) for number, copies in self._packed.items()}
         arrays = [packed.get(number, array) for number, array in enumerate(arguments)]
         pointers = [array.ctypes.data for array in (*arrays, *outputs)]
         table = (ctypes.c_int64 * max(1, len(pointers)))(*pointers)
-        sizes = [dims[name] for name in self.source.symbols]
+        sizes = [dims[name] for name in self.built.symbols]
         values = (ctypes.c_int64 * max(1, len(sizes)))(*sizes)
         pool = process_pool().handle if threads > 1 else 0
         status = self._function(
             ctypes.addressof(table), ctypes.addressof(values), self._workspace.ctypes.data, pool, threads
         )
         if status:
-            raise CompileError(f"kernel {self.source.name} failed with status {status}")
+            raise CompileError(f"kernel {self.built.name} failed with status {status}")
 
     def _pack(self, arguments: Sequence[Array], dims: Mapping[str, int]) -> None:
         for argument, wanted in packed_loads(self.region, self.schedule).items():

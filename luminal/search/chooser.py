@@ -1,7 +1,8 @@
 """Choosing a region's schedule: the roofline orders the candidates, the machine decides among the first few.
 
 Every candidate that is timed has first been compared with the reference; one that disagrees is an error of the compiler
-and is raised as such, never skipped.  What is known of the region from elsewhere is timed first.
+and is raised as such, never skipped.  What is known of the region from elsewhere is timed first, and the first stays
+unless another one is faster for certain.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ from dataclasses import dataclass, replace
 from luminal.dialects.kernel.region_text import region_text
 from luminal.dialects.kernel.schedule import Schedule
 from luminal.dialects.kernel.terms import Region
-from luminal.errors import ScheduleError
+from luminal.errors import CompileError, ScheduleError
 from luminal.search.candidates import legal_candidates
 from luminal.search.database import Database, Timing, Winner
 from luminal.search.forms import Forms
 from luminal.search.generate import Candidate
 from luminal.search.machine import Machine
-from luminal.search.profile import Budget, Outcome, Profiler, Trial
+from luminal.search.profile import Budget, Outcome, Profiler, Trial, winner
 from luminal.search.record import Considered, Enumeration, RegionRecord, SearchRecord
 from luminal.search.samples import Samples
 from luminal.search.seeds import RECALLED, recalled, seed_trials
@@ -156,14 +157,15 @@ class TimedChooser:
                 yield trial
 
     def _best(self, outcomes: list[Outcome]) -> tuple[Choice, float]:
-        timed = [(outcome.seconds, outcome.candidate) for outcome in outcomes if outcome.seconds is not None]
-        if not timed:
-            only = outcomes[0].candidate
-            return _choice(only), only.estimate.seconds(self.machine)
-        seconds, candidate = min(timed, key=lambda pair: pair[0])
+        best = winner(outcomes)
+        if best is None:
+            raise CompileError(f"{len(outcomes)} candidates of a region have failed where they were timed")
+        candidate = best.candidate
+        if best.seconds is None:
+            return _choice(candidate), candidate.estimate.seconds(self.machine)
         grid = max(1, candidate.estimate.grid)
-        cost = int(seconds * 1e9 * min(self.machine.threads, grid) / grid)
-        return Choice(candidate.schedule, max(1, cost), candidate.form), seconds
+        cost = int(best.seconds * 1e9 * min(self.machine.threads, grid) / grid)
+        return Choice(candidate.schedule, max(1, cost), candidate.form), best.seconds
 
 
 def _choice(candidate: Candidate) -> Choice:

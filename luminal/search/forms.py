@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from luminal.dialects.kernel.terms import Region, Term, postorder
 from luminal.search.folds import FoldSpeller, fold_picks
 from luminal.search.parts import region_in_parts
+
+if TYPE_CHECKING:
+    from luminal.search.rules.rule import Rule
 
 BLOCKS = (64, 128)
 """Sizes of the blocks of an index that a loop carries a fold over."""
@@ -33,14 +36,19 @@ class EGraphSize(NamedTuple):
     is_saturated: bool
 
 
-def forms(region: Region, licences: frozenset[str], sizes: list[EGraphSize] | None = None) -> Iterator[Form]:
+def forms(
+    region: Region,
+    licences: frozenset[str],
+    rules: Sequence[Rule] | None = None,
+    sizes: list[EGraphSize] | None = None,
+) -> Iterator[Form]:
     """The forms of a region beside its own: those that keep a value, those that reduce an index in parts, and
     those that fold over an index in one pass; `sizes` receives that of its e-graph, if there is one."""
     yield from keeping(region)
     parts = region_in_parts(region, licences)
     if parts is not None:
         yield Form("in parts", parts)
-    yield from folding(region, licences, sizes)
+    yield from folding(region, licences, rules, sizes)
 
 
 def keeping(region: Region) -> Iterator[Form]:
@@ -70,9 +78,14 @@ def _recomputed(region: Region) -> Iterator[Term]:
 
 
 def folding(
-    region: Region, licences: frozenset[str], sizes: list[EGraphSize] | None = None
+    region: Region,
+    licences: frozenset[str],
+    rules: Sequence[Rule] | None = None,
+    sizes: list[EGraphSize] | None = None,
 ) -> Iterator[Form]:
     """Forms that fold over an index in one pass, one for each size of block.
+
+    `rules`: those of the e-graph, None for all of TERM_RULES.
 
     A region that updates an argument has none: its loops would read what they have overwritten.  Nor has one whose
     e-graph does not come to an end within its budget: what was found by then could be another thing the next time.
@@ -81,11 +94,11 @@ def folding(
     if not may_fold(region) or any(output.alias >= 0 for output in region.outputs):
         return
     # most programs have nothing to fold, and egglog takes a while to import
+    from luminal.search import rules as tables
     from luminal.search.egraph import Budget, EGraph, EGraphLimitError
-    from luminal.search.rules import TERM_RULES
 
     try:
-        classes = EGraph(region, TERM_RULES, licences).saturate(Budget())
+        classes = EGraph(region, tables.TERM_RULES if rules is None else rules, licences).saturate(Budget())
     except EGraphLimitError:
         return
     if sizes is not None:
@@ -120,7 +133,7 @@ class Forms:
     def of(self, region: Region, key: str) -> tuple[Form, ...]:
         """The forms of a region beside its own; `key` says which region it is."""
         if key not in self._known:
-            self._known[key] = tuple(forms(region, self.licences, self._sizes.setdefault(key, [])))
+            self._known[key] = tuple(forms(region, self.licences, sizes=self._sizes.setdefault(key, [])))
         return self._known[key]
 
     def size(self, key: str) -> EGraphSize | None:

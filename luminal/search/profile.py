@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, Protocol
 
-import numpy as np
 from numpy.typing import NDArray
 
-from luminal.dialects.kernel.region_text import region_text
 from luminal.dialects.kernel.schedule import Schedule
-from luminal.dialects.kernel.terms import Region, postorder
-from luminal.dtype import DType
-from luminal.errors import SoundnessError
+from luminal.dialects.kernel.terms import Region
 from luminal.search.generate import Candidate
-from luminal.search.verify import Sample, addresses_are_valid, agrees, sample_output
+from luminal.search.soundness import Reporter
+from luminal.search.timing import is_faster, spread
+from luminal.search.trial import Runnable, Trials
 
 Array = NDArray[Any]
 Trial = tuple[Candidate, Region]
 """A candidate, and the form of the region that it is for."""
+TOO_FAST = 4.0
+"""How many times faster than all others, or than the model expects with all threads at their peak, is suspicious."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,20 +37,37 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a candidate: the median of its seconds, None where it was the only one and was not timed."""
+    """What became of a candidate: the median of its seconds, None where it was the only one and was not timed, or has
+    failed; why it has failed ("crashed", "hung"), or ""; and the seconds of each run, in order."""
 
     candidate: Candidate
     seconds: float | None
+    reason: str = ""
+    times: tuple[float, ...] = ()
+
+    @staticmethod
+    def of(candidate: Candidate, times: Sequence[float]) -> Outcome:
+        return Outcome(candidate, statistics.median(times), "", tuple(times))
+
+    @property
+    def spread(self) -> float:
+        """The distance between the quartiles of its seconds; 0 where it was not timed."""
+        return spread(self.times)
 
 
-class Runnable(Protocol):
-    """A compiled candidate."""
-
-    def run(
-        self, arguments: Sequence[Array], outputs: Sequence[Array], dims: Mapping[str, int], threads: int
-    ) -> None:
-        """Run on flat arrays in place; packed arguments are laid out before the first run, not in it."""
-        ...
+def winner(outcomes: Sequence[Outcome]) -> Outcome | None:
+    """The first that has not failed, or the fastest of those that are faster than it for certain; None where all have
+    failed."""
+    incumbent = next((outcome for outcome in outcomes if not outcome.reason), None)
+    if incumbent is None or incumbent.seconds is None:
+        return incumbent
+    timed = [(outcome.seconds, outcome) for outcome in outcomes if outcome.seconds is not None]
+    for seconds, outcome in sorted(timed, key=lambda pair: pair[0]):
+        if seconds >= incumbent.seconds:
+            return incumbent
+        if not (outcome.times and incumbent.times) or is_faster(outcome.times, incumbent.times):
+            return outcome
+    return incumbent
 
 
 class Measurer(Protocol):
@@ -72,7 +88,8 @@ class Profiler(Protocol):
     def profile(
         self, region: Region, trials: Iterable[Trial], dims: Mapping[str, int], threads: int, budget: Budget
     ) -> list[Outcome] | None:
-        """What became of the first trials, as many as the budget allows, in their order.
+        """What became of the first trials, as many as the budget allows, in their order; the first one is the
+        incumbent, which `winner` gives up only for what is faster for certain.
 
         `dims`: sizes of the region's symbols.  None where the region cannot be run on data that is made up.  Raises
         SoundnessError for a candidate that disagrees with the reference.
@@ -81,97 +98,76 @@ class Profiler(Protocol):
 
 
 class LocalProfiler:
-    """Compiles and times in this process."""
+    """Compiles and times in this process: a candidate that crashes takes it along."""
 
-    def __init__(self, measurer: Measurer) -> None:
-        self.measurer = measurer
+    def __init__(self, measurer: Measurer, reporter: Reporter | None = None) -> None:
+        self.measurer, self.reporter = measurer, reporter or Reporter()
 
     def profile(
         self, region: Region, trials: Iterable[Trial], dims: Mapping[str, int], threads: int, budget: Budget
     ) -> list[Outcome] | None:
         started = time.perf_counter()
-        arguments = [
-            self.measurer.place(_data(region, n, a.dtype, a.elements.evaluate(dims)))
-            for n, a in enumerate(region.arguments)
-        ]
-        if not addresses_are_valid(region, arguments, dims):
+        session = Trials(region, dims, threads, self.measurer.place)
+        if not session.is_valid:
             return None
-        outputs = [
-            self.measurer.place(np.zeros(o.elements.evaluate(dims), o.dtype.numpy)) for o in region.outputs
-        ]
-        expected = [sample_output(region, n, arguments, dims) for n in range(len(region.outputs))]
-        runs: list[tuple[Candidate, Runnable]] = []
+        tried: list[Trial] = []
+        runs: dict[int, Runnable] = {}
+
+        def check(number: int) -> None:
+            candidate, form = tried[number]
+            wrong = session.check(number, form, candidate.schedule, bool(candidate.form), runs[number])
+            if wrong is not None:
+                raise self.reporter.soundness(region, candidate, form, wrong, dims, threads)
+
+        def timed(seed: int) -> list[tuple[float, ...]]:
+            if seed:
+                session.renew(seed)
+            return session.time(runs, budget.timing * len(runs))
+
         for candidate, form in trials:
             is_late = len(runs) >= budget.least and time.perf_counter() - started > budget.seconds
             if len(runs) >= budget.candidates or is_late:
                 break
-            runnable = self.measurer.compile(form, candidate.schedule, candidate.cost)
-            runnable.run(arguments, outputs, dims, threads)
-            _verify(form, candidate, expected, outputs)
-            runs.append((candidate, runnable))
-        if len(runs) <= 1:
-            return [Outcome(candidate, None) for candidate, _ in runs]
-        kernels = [run for _, run in runs]
-        times = interleave(kernels, arguments, outputs, dims, threads, budget.timing * len(runs))
-        return [Outcome(candidate, seconds) for (candidate, _), seconds in zip(runs, times, strict=True)]
+            number = len(runs)
+            tried.append((candidate, form))
+            runs[number] = self.measurer.compile(form, candidate.schedule, candidate.cost)
+            check(number)
+        return timed_outcomes([candidate for candidate, _ in tried], timed, check, threads)
 
 
-def interleave(
-    runs: Sequence[Runnable],
-    arguments: Sequence[Array],
-    outputs: Sequence[Array],
-    dims: Mapping[str, int],
+def timed_outcomes(
+    candidates: Sequence[Candidate],
+    timed: Callable[[int], list[tuple[float, ...]]],
+    check: Callable[[int], None],
     threads: int,
-    seconds: float,
-) -> list[float]:
-    """Median seconds of each, measured in turn; one that is hopeless is not run again."""
-    samples: list[list[float]] = [[] for _ in runs]
-    best = float("inf")
-    end = time.perf_counter() + seconds
-    rounds = 0
-    while rounds < 3 or (time.perf_counter() < end and rounds < 25):
-        for position, run in enumerate(runs):
-            if samples[position] and min(samples[position]) > 1.5 * best:
-                continue
-            begin = time.perf_counter()
-            run.run(arguments, outputs, dims, threads)
-            samples[position].append(time.perf_counter() - begin)
-            best = min(best, samples[position][-1])
-        rounds += 1
-    return [statistics.median(times) for times in samples]
+) -> list[Outcome]:
+    """Times candidates that have been checked, if there are several; where a result is suspicious, all are timed again
+    on fresh data, with which that one is checked again.
+
+    `timed` takes the seed of the data, 0 for what is there; `check` the position of a candidate.
+    """
+    if len(candidates) <= 1:
+        return [Outcome(candidate, None) for candidate in candidates]
+    outcomes = [Outcome.of(candidate, times) for candidate, times in zip(candidates, timed(0), strict=True)]
+    doubted = suspicious(outcomes, threads)
+    if not doubted:
+        return outcomes
+    again = timed(1)
+    for number in doubted:
+        check(number)
+    return [Outcome.of(candidate, times) for candidate, times in zip(candidates, again, strict=True)]
 
 
-def _verify(
-    region: Region, candidate: Candidate, samples: Sequence[Sample | None], outputs: Sequence[Array]
-) -> None:
-    for number, (sample, output) in enumerate(zip(samples, outputs, strict=True)):
-        if sample is not None and not agrees(sample, output):
-            raise SoundnessError(
-                f"output {number} of a generated kernel differs from the reference\n"
-                f"schedule: {candidate.schedule}\nform: {candidate.form or 'as it is'}\nregion:\n{region_text(region)}"
-            )
-
-
-@lru_cache(maxsize=1)
-def _noise() -> Array:
-    """Values near one; long enough that no two arguments of a kernel are alike where they are read together."""
-    return np.random.default_rng(0).uniform(0.5, 1.5, 1_000_003).astype(np.float32)
-
-
-def _data(region: Region, position: int, dtype: DType, elements: int) -> Array:
-    """Values near one for arithmetic; zeros where the value is an address or a position, so that it is valid."""
-    if not dtype.is_float and _addresses(region, position):
-        return np.zeros(elements, dtype.numpy)
-    values = np.resize(np.roll(_noise(), 7919 * position), elements)
-    if dtype.is_float:
-        return values.astype(dtype.numpy)
-    if dtype.is_bool:
-        return values > 1.0
-    return (values * 2 + 1).astype(dtype.numpy)
-
-
-def _addresses(region: Region, position: int) -> bool:
-    """Whether an argument's values take part in addresses."""
-    roots = [term.operands[0] for term in region.terms() if term.op == "load" and term.load.dynamic]
-    roots += [output.dynamic for output in region.outputs if output.dynamic is not None]
-    return any(term.op == "load" and term.load.argument == position for term in postorder(roots))
+def suspicious(outcomes: Sequence[Outcome], threads: int) -> list[int]:
+    """The positions of those that are far faster than the model's estimate allows, or than all others."""
+    timed = sorted(outcome.seconds for outcome in outcomes if outcome.seconds is not None)
+    found: list[int] = []
+    for number, outcome in enumerate(outcomes):
+        if outcome.seconds is None:
+            continue
+        estimate = outcome.candidate.estimate
+        least = estimate.core_seconds / max(1, min(threads, estimate.grid)) / TOO_FAST
+        is_alone = len(timed) > 1 and outcome.seconds == timed[0] and timed[1] > TOO_FAST * timed[0]
+        if is_alone or outcome.seconds < least:
+            found.append(number)
+    return found

@@ -26,6 +26,8 @@ from luminal.search.database import Database, Winner
 from luminal.search.machine import Machine
 from luminal.search.profile import Budget, LocalProfiler
 from luminal.search.samples import Samples
+from luminal.search.timing import LEAST_ROUNDS
+from luminal.search.trial_data import KINDS
 from tests.kernel import regions
 
 HOST = Machine(4, 16)
@@ -104,16 +106,16 @@ def test_no_more_candidates_are_timed_than_the_budget_allows(candidates: int) ->
 def test_a_candidate_that_alone_takes_the_seconds_is_the_only_one() -> None:
     measurer = Interpreter(delays=[0.05] * 4)
     choice = choose(measurer, small(), Budget(4, 0.01, 0.0))
-    assert [kernel.runs for kernel in measurer.kernels] == [1]
+    assert len(measurer.kernels) == 1
     assert choice.schedule == measurer.schedules[0]
 
 
 def test_a_hopeless_candidate_is_not_run_again() -> None:
-    measurer = Interpreter(delays=[0.0, 0.6])
-    choose(measurer, small(), Budget(2, 60.0, 0.5))
-    verified_and_timed = 2
-    assert measurer.kernels[1].runs == verified_and_timed
-    assert measurer.kernels[0].runs > verified_and_timed
+    measurer = Interpreter(delays=[0.0, 0.4])
+    choose(measurer, small(), Budget(2, 60.0, 0.3))
+    verified = 1 + len(KINDS)
+    at_most = verified + LEAST_ROUNDS - 1
+    assert measurer.kernels[1].runs <= at_most < measurer.kernels[0].runs
 
 
 def test_a_remembered_winner_is_not_measured(tmp_path: Path) -> None:

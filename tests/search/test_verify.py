@@ -9,7 +9,8 @@ from luminal.dialects.kernel.region_interpreter import evaluate
 from luminal.dialects.kernel.terms import Affine, Argument, Region, predicate
 from luminal.dim import as_dim
 from luminal.dtype import f32, f64, i64
-from luminal.search.verify import addresses_are_valid, agrees, sample_output
+from luminal.search.bounds import addresses_are_valid
+from luminal.search.verify import agrees, sample_output
 from tests.kernel import regions
 from tests.kernel.test_place import CASES
 
@@ -184,3 +185,19 @@ def test_addresses_outside_of_memory_are_seen_before_anything_runs() -> None:
     assert not addresses_are_valid(gathered(1), [values, zeros], {})
     assert not addresses_are_valid(gathered(0), [values, -ones], {})
     assert addresses_are_valid(gathered(1), [values, -ones], {})
+
+
+def test_an_index_of_a_loop_and_of_a_reduction_inside_it_are_told_apart() -> None:
+    """A sum in order of exp(x - max x), both over j."""
+    b = regions.Builder()
+    x = b.read(0, {"i": 12, "j": 1})
+    (carry,) = b.table.carries("j", [(f32, frozenset("i"))])
+    power = b.apply("exp2", b.minus(x, b.total(x, "j", monoid="max")), variant="e")
+    (total,) = b.table.loop("j", [carry], [b.number(0.0)], [b.apply("add", carry, power)])
+    region = b.region({"i": 6, "j": 12}, [72], [(total, {"i": 1})])
+    arguments = data(region, {})
+    sample = sample_output(region, 0, arguments, {})
+    assert sample is not None
+    right = evaluate(region, arguments, {})[0]
+    assert agrees(sample, right)
+    assert not agrees(sample, right * np.float32(1.01))

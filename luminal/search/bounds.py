@@ -1,0 +1,97 @@
+"""Whether a region may be run on some data at some sizes: what it reads and writes lies inside its memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from luminal.dialects.kernel.terms import Affine, Region, postorder
+from luminal.errors import DimRangeError
+from luminal.search.reference import Arithmetic, Evaluator
+
+Array = NDArray[Any]
+MOST_ADDRESSES = 2_000_000
+"""Computed addresses that are looked at."""
+
+
+def addresses_are_valid(region: Region, arguments: Sequence[Array], dims: Mapping[str, int]) -> bool:
+    """Whether all that is read and written at computed addresses lies inside its memory, for this data; False too
+    where that is not to be told cheaply."""
+    return address_room(region, arguments, dims) is not None
+
+
+def address_room(region: Region, arguments: Sequence[Array], dims: Mapping[str, int]) -> int | None:
+    """By how many elements computed addresses may grow before one lies outside its memory, at most MOST_ADDRESSES; None
+    where one does, or where that is not to be told cheaply."""
+    sizes = {index: extent.evaluate(dims) for index, extent in region.extents.items()}
+    computed = [
+        (
+            t.load.address,
+            t.operands[0],
+            t.operands[-1] if t.load.guarded else None,
+            arguments[t.load.argument].size,
+        )
+        for t in region.terms()
+        if t.op == "load" and t.load.dynamic
+    ]
+    for output in region.outputs:
+        if output.dynamic is not None:
+            computed.append((output.address, output.dynamic, output.guard, output.elements.evaluate(dims)))
+    room = MOST_ADDRESSES
+    for address, dynamic, guard, elements in computed:
+        parts = [dynamic] if guard is None else [dynamic, guard]
+        free = sorted(address.indices.union(*(part.free for part in parts)))
+        if any(t.op in ("carry", "loop") for t in postorder(parts)):
+            return None
+        if math.prod(sizes[index] for index in free) > MOST_ADDRESSES:
+            return None
+        evaluator = Evaluator(region, arguments, dims, sizes, {}, Arithmetic(wide=False))
+        for index in free:
+            evaluator.env[index] = evaluator.along(index)
+        where = evaluator.address(address) + evaluator.value(dynamic)
+        if guard is not None:
+            inside, where = np.broadcast_arrays(evaluator.value(guard).astype(np.bool_), where)
+            where = where[inside]
+        if where.size and (where.min() < 0 or where.max() >= elements):
+            return None
+        if where.size:
+            room = min(room, elements - 1 - int(where.max()))
+    return room
+
+
+def fits(region: Region, dims: Mapping[str, int]) -> bool:
+    """Whether all that is read and written at plain addresses lies inside its memory at these sizes."""
+    try:
+        sizes = {index: extent.evaluate(dims) for index, extent in region.extents.items()}
+        memory = [argument.elements.evaluate(dims) for argument in region.arguments]
+        reached = [
+            (term.load.address, term.free, memory[term.load.argument])
+            for term in region.terms()
+            if term.op == "load" and not term.load.dynamic and not term.load.guarded
+        ]
+        reached += [
+            (output.address, output.indices, output.elements.evaluate(dims))
+            for output in region.outputs
+            if output.dynamic is None and output.guard is None
+        ]
+        if min((*sizes.values(), *memory), default=0) < 0:
+            return False
+        return all(_is_inside(address, free, sizes, dims, elements) for address, free, elements in reached)
+    except DimRangeError:
+        return False
+
+
+def _is_inside(
+    address: Affine, free: Iterable[str], sizes: Mapping[str, int], dims: Mapping[str, int], elements: int
+) -> bool:
+    if any(sizes[index] == 0 for index in free):
+        return True
+    low = high = address.offset.evaluate(dims)
+    for index, stride in address.strides:
+        reach = stride.evaluate(dims) * (sizes[index] - 1)
+        low, high = low + min(0, reach), high + max(0, reach)
+    return low >= 0 and high < elements

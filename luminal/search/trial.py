@@ -1,0 +1,174 @@
+"""The trials of one region in one process: its data and references, comparing kernels with them, and timing.
+
+In a model other kernels run between two calls of one.  Parameters that are laid out anew have left the caches by then:
+each run reads another copy (luminal/plan/measure.py).  What the kernel before has just written is warm, and so it is
+here: the other arguments and the outputs stay where they are from run to run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from luminal.dialects.kernel.placed_interpreter import garbage
+from luminal.dialects.kernel.schedule import Schedule
+from luminal.dialects.kernel.terms import Region
+from luminal.search.timing import interleave
+from luminal.search.trial_data import KINDS, hostile_data, hostile_sizes, ordinary_data
+from luminal.search.verify import Sample, first_mismatch, sample_output
+
+Array = NDArray[Any]
+HOSTILE_POINTS = 16
+
+
+class Runnable(Protocol):
+    """A compiled candidate."""
+
+    def run(
+        self, arguments: Sequence[Array], outputs: Sequence[Array], dims: Mapping[str, int], threads: int
+    ) -> None:
+        """Run on flat arrays in place; packed arguments are laid out before the first run on a list, not in it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Wrong:
+    """Where a kernel is wrong: the number of the output, the sizes, what the data was, and the first wrong place."""
+
+    output: int
+    sizes: tuple[tuple[str, int], ...]
+    data: str
+    mismatch: str
+
+    def __str__(self) -> str:
+        sizes = ", ".join(f"{name} = {size}" for name, size in self.sizes)
+        return f"output {self.output}, {self.data} data{f' with {sizes}' if sizes else ''}, {self.mismatch}"
+
+
+@dataclass(frozen=True)
+class _Case:
+    """Data at some sizes with what the outputs are there."""
+
+    dims: Mapping[str, int]
+    data: str
+    arguments: list[Array]
+    outputs: list[Array]
+    samples: list[Sample | None]
+
+    def wrong(self, is_fold: bool) -> Wrong | None:
+        for number, (sample, output) in enumerate(zip(self.samples, self.outputs, strict=True)):
+            found = None if sample is None else first_mismatch(sample, output, is_fold)
+            if found is not None:
+                return Wrong(number, tuple(sorted(self.dims.items())), self.data, str(found))
+        return None
+
+
+def _no_note(number: int) -> None:
+    del number
+
+
+class Trials:
+    """Kernels of one region at some sizes.
+
+    `place` lays an array where an executable's memory would be; `note` is told the number of a kernel before it runs,
+    and -1 when it has run.
+    """
+
+    def __init__(
+        self,
+        region: Region,
+        dims: Mapping[str, int],
+        threads: int,
+        place: Callable[[Array], Array],
+        note: Callable[[int], None] = _no_note,
+    ) -> None:
+        self.region, self.dims, self.threads = region, dict(dims), threads
+        self._place, self._note = place, note
+        self._hostile: dict[tuple[object, ...], _Case | None] = {}
+        self._ordinary = self._case(dims, ordinary_data(region, dims), "ordinary")
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether the region can be run on data that is made up."""
+        return self._ordinary is not None
+
+    def renew(self, seed: int) -> None:
+        """Fresh ordinary data."""
+        self._ordinary = self._case(self.dims, ordinary_data(self.region, self.dims, seed), "fresh")
+
+    def check(
+        self, number: int, form: Region, schedule: Schedule, is_fold: bool, run: Runnable
+    ) -> Wrong | None:
+        """Where a kernel of a form differs from the reference of the region: on ordinary data, then on hostile data."""
+        assert self._ordinary is not None
+        found = self._checked(self._ordinary, number, is_fold, run)
+        if found is not None:
+            return found
+        for sizes, kind in hostile_sizes(self.region, form, schedule, self.dims):
+            case = self._hostile_case(sizes, kind)
+            found = None if case is None else self._checked(case, number, is_fold, run)
+            if found is not None:
+                return found
+        return None
+
+    def time(self, runs: Mapping[int, Runnable], seconds: float) -> list[tuple[float, ...]]:
+        """The seconds of each run of each kernel, on ordinary data, in turn."""
+        case = self._ordinary
+        assert case is not None
+
+        def timed(run: Runnable) -> Callable[[], None]:
+            return lambda: run.run(case.arguments, case.outputs, case.dims, self.threads)
+
+        numbers = list(runs)
+        try:
+            return interleave(
+                [timed(run) for run in runs.values()], seconds, lambda n: self._note(numbers[n])
+            )
+        finally:
+            self._note(-1)
+
+    def _checked(self, case: _Case, number: int, is_fold: bool, run: Runnable) -> Wrong | None:
+        for output, memory in zip(self.region.outputs, case.outputs, strict=True):
+            memory[...] = (
+                case.arguments[output.alias] if output.alias >= 0 else garbage(output.dtype, memory.size)
+            )
+        self._note(number)
+        try:
+            run.run(case.arguments, case.outputs, case.dims, self.threads)
+        finally:
+            self._note(-1)
+        return case.wrong(is_fold)
+
+    def _hostile_case(self, sizes: Mapping[str, int], number: int) -> _Case | None:
+        key = (number, *sorted(sizes.items()))
+        if key not in self._hostile:
+            data = hostile_data(self.region, sizes, number)
+            self._hostile[key] = self._case(sizes, data, KINDS[number % len(KINDS)], HOSTILE_POINTS)
+        return self._hostile[key]
+
+    def _case(
+        self, dims: Mapping[str, int], data: list[Array] | None, name: str, points: int = 0
+    ) -> _Case | None:
+        """None where the data is not to be had, or leads outside of memory."""
+        if data is None:
+            return None
+        arguments = [self._place(array) for array in data]
+        outputs = [
+            self._place(np.zeros(output.elements.evaluate(dims), output.dtype.numpy))
+            for output in self.region.outputs
+        ]
+        numbers = range(len(outputs))
+        try:
+            samples = [
+                sample_output(self.region, number, arguments, dims, 0, points, True)
+                if points
+                else sample_output(self.region, number, arguments, dims)
+                for number in numbers
+            ]
+        except IndexError:
+            return None
+        return _Case(dict(dims), name, arguments, outputs, samples)

@@ -1,0 +1,108 @@
+"""What a worker process does: jobs of `WorkerProfiler`, one after the other, until its parent is gone."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import pickle
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from functools import lru_cache
+from multiprocessing.connection import Connection
+from typing import Any
+
+from luminal.dialects.kernel.region_text import parse_region
+from luminal.dialects.kernel.schedule import parse_schedule
+from luminal.dialects.kernel.terms import Region
+from luminal.errors import CompileError
+from luminal.search.trial import Runnable, Trials, Wrong
+
+USUAL = "luminal.plan.measure"
+"""What the usual jobs need; imported before the first one comes."""
+LOOK_SECONDS = 0.5
+"""Between two looks whether the parent still lives."""
+
+_parsed = lru_cache(maxsize=64)(parse_region)
+
+
+class Desk:
+    """The jobs: each method is one, by its name.  Regions and schedules come as text; `measurer` is unpickled."""
+
+    def __init__(self, notes: int) -> None:
+        self._notes, self._noted = notes, 0
+        self._trials: Trials | None = None
+        self._kernels: dict[int, tuple[Region, str, bool, Runnable]] = {}
+
+    def build(self, measurer: Any, region: str, schedule: str, cost: int) -> Any:
+        """What `measurer` builds of a region under a schedule."""
+        return measurer.build(_parsed(region), parse_schedule(schedule), cost)
+
+    def open(self, measurer: Any, region: str, dims: Mapping[str, int], threads: int) -> bool:
+        """Make the data of a region, for the jobs that follow; whether it can be run on data that is made up."""
+        self._kernels.clear()
+        self._trials = Trials(_parsed(region), dims, threads, measurer.place, self._note)
+        return self._trials.is_valid
+
+    def load(self, measurer: Any, number: int, form: str, schedule: str, is_fold: bool, built: Any) -> None:
+        """Load a kernel under a number."""
+        region = _parsed(form)
+        kernel = measurer.load(region, parse_schedule(schedule), built)
+        self._kernels[number] = (region, schedule, is_fold, kernel)
+
+    def check(self, number: int) -> Wrong | None:
+        """Where a kernel differs from the reference."""
+        assert self._trials is not None
+        region, schedule, is_fold, kernel = self._kernels[number]
+        return self._trials.check(number, region, parse_schedule(schedule), is_fold, kernel)
+
+    def time(self, seed: int, numbers: list[int], seconds: float) -> list[tuple[float, ...]]:
+        """The seconds of each run of some kernels, on fresh data where `seed` is not 0."""
+        assert self._trials is not None
+        if seed:
+            self._trials.renew(seed)
+        return self._trials.time({number: self._kernels[number][3] for number in numbers}, seconds)
+
+    def _note(self, number: int) -> None:
+        self._noted += 1
+        os.pwrite(
+            self._notes, number.to_bytes(8, "little", signed=True) + self._noted.to_bytes(8, "little"), 0
+        )
+
+
+def main(parent: int, jobs: int, notes: int) -> None:
+    """Do the jobs that arrive at the file `jobs`, while the process `parent` lives."""
+    threading.Thread(target=_die_with, args=(parent,), daemon=True).start()
+    importlib.import_module(USUAL)
+    connection, desk = Connection(jobs), Desk(notes)
+    connection.send("ready")
+    while True:
+        try:
+            name, *arguments = connection.recv()
+        except EOFError:
+            return
+        try:
+            reply = (True, getattr(desk, name)(*arguments))
+        except Exception as error:
+            reply = (False, _portable(error))
+        connection.send(reply)
+
+
+def _portable(error: Exception) -> Exception:
+    """An exception that survives pickling."""
+    try:
+        return pickle.loads(pickle.dumps(error))
+    except Exception:
+        return CompileError(f"{type(error).__name__}: {error}")
+
+
+def _die_with(parent: int) -> None:
+    """A parent that is killed closes nothing that its own forked children hold open."""
+    while os.getppid() == parent:
+        time.sleep(LOOK_SECONDS)
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:]))
