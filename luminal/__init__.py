@@ -32,7 +32,7 @@ from luminal.errors import LuminalError
 from luminal.stats import stats
 
 if TYPE_CHECKING:
-    from luminal.explain import explain
+    from luminal.explanation import explain
     from luminal.graph import Graph
     from luminal.plan.constants import invalidate
     from luminal.runtimes.cpu import CPURuntime, NativeRuntime
@@ -51,7 +51,7 @@ _LAZY = {
     "Tensor": "luminal.tensor",
     "cat": "luminal.tensor",
     "compile": "luminal.torch.export:compile_exported",
-    "explain": "luminal.explain",
+    "explain": "luminal.explanation",
     "fallbacks": "luminal.torch.report",
     "invalidate": "luminal.plan.constants",
     "luminal_cpu": "luminal.torch.backend",

@@ -8,7 +8,7 @@ from pathlib import Path
 from luminal.commands.graph_file import add_dims, write_text
 from luminal.commands.model_file import EXPECTED, levels_of_file
 from luminal.dump import LEVELS, explain_text
-from luminal.explain import write_page
+from luminal.explanation import write_page
 from luminal.search.config import SearchConfig
 
 

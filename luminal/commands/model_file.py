@@ -11,7 +11,7 @@ from luminal.commands.graph_file import read_dims, read_graph
 from luminal.compiler import compile_module
 from luminal.dump import Levels, collect
 from luminal.errors import LuminalError, OptionError
-from luminal.explain import compiled_levels
+from luminal.explanation import compiled_levels
 from luminal.graph import Graph
 from luminal.runtimes.reference import graph_of
 

@@ -183,12 +183,13 @@ def test_search_and_cache(graph: str, capsys: pytest.CaptureFixture[str]) -> Non
     assert "parallel" in printed and "2 kernels, 2 launches" in printed and '"luminal": 1' in printed
     assert main(["cache"]) == 0
     shown = capsys.readouterr().out
-    assert re.search(r"objects: [1-9].*\nschedules: [1-9]", shown)
+    assert re.search(r"objects: [1-9].*\nreports: 0.*\nschedules: [1-9]", shown)
     assert re.search(r"cpu .* this +2 +0 +[1-9]", shown)
     assert main(["cache", "clear"]) == 0
     capsys.readouterr()
     assert main(["cache", "show"]) == 0
-    assert "objects: 0 files, 0.0 MB\nschedules: 0 files, 0.0 MB" in capsys.readouterr().out
+    empty = "".join(f"{part}: 0 files, 0.0 MB\n" for part in ("objects", "reports", "schedules"))
+    assert empty in capsys.readouterr().out
 
 
 def test_schedules_travel_in_a_file(
