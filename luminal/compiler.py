@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from luminal.plan.build import Outline
     from luminal.plan.native_kernels import KernelCompiler
     from luminal.runtimes.protocol import Executable
-    from luminal.search.chooser import Choice
+    from luminal.search.chooser import Choice, Wanted
     from luminal.search.config import SearchConfig
     from luminal.search.configured import Chooser
     from luminal.search.forms import Forms
@@ -375,16 +375,15 @@ class _Compilation:
         searched once."""
         from luminal.passes.region_graph import OpaqueStep
 
-        choices: dict[str, Choice] = {}
+        wanted: dict[str, Wanted] = {}
         for step in regions.steps:
-            if isinstance(step, OpaqueStep) or step.key in choices:
-                continue
-            sizes = samples.of(step.symbols)
-            searched = (step.key, str(sizes))
-            if searched not in self.chosen:
-                self.chosen[searched] = chooser.choose(step.region, step.key, sizes)
-            choices[step.key] = self.chosen[searched]
-        return choices
+            if not isinstance(step, OpaqueStep) and step.key not in wanted:
+                wanted[step.key] = step.region, step.key, samples.of(step.symbols)
+        fresh = [each for key, each in wanted.items() if (key, str(each[2])) not in self.chosen]
+        chooser.prepare(fresh)
+        for region, key, sizes in fresh:
+            self.chosen[key, str(sizes)] = chooser.choose(region, key, sizes)
+        return {key: self.chosen[key, str(sizes)] for key, (_, _, sizes) in wanted.items()}
 
     def _interpreted(
         self, box: Box, outline: Outline, regions: RegionGraph, choices: Mapping[str, Choice]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -15,7 +15,7 @@ from luminal.options import CompileOptions, profiles_in_workers, thread_count
 from luminal.plan.measure import HostMeasurer, host_machine
 from luminal.plan.native_kernels import KernelCompiler
 from luminal.search.candidates import plain_candidate
-from luminal.search.chooser import Choice, TimedChooser
+from luminal.search.chooser import Choice, TimedChooser, Wanted
 from luminal.search.database import FILE_NAME, Database
 from luminal.search.forms import Forms
 from luminal.search.machine import Machine
@@ -33,6 +33,9 @@ BUDGETS: Mapping[str, Budget] = {
 
 class PlainChooser:
     """Every index a loop: legal for every region."""
+
+    def prepare(self, wanted: Iterable[Wanted]) -> None:
+        """Nothing: a choice costs nothing."""
 
     def choose(self, region: Region, key: str, samples: Samples) -> Choice:
         del key

@@ -7,8 +7,9 @@ unless another one is faster for certain.
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from luminal.dialects.kernel.region_text import region_text
@@ -56,6 +57,19 @@ class ModelChooser:
         raise ScheduleError("the region has no legal schedule")
 
 
+Wanted = tuple[Region, str, Samples]
+"""A region that a schedule is wanted for, its key, and samples of its symbols' sizes."""
+
+
+@dataclass(frozen=True)
+class _Begun:
+    """The search of a region under way: what it has seen, the seeds, and all trials with them."""
+
+    seen: Enumeration
+    seeds: Sequence[Trial]
+    trials: Iterator[Trial]
+
+
 class TimedChooser:
     """Times the first few candidates on this machine, verified, and remembers the winner.
 
@@ -73,10 +87,26 @@ class TimedChooser:
         self.machine, self.profiler, self.database = machine, profiler, database
         self.budget, self.forms = budget or Budget(), forms or Forms()
         self.record = SearchRecord()
+        self._begun: dict[tuple[str, str], _Begun] = {}
+
+    def prepare(self, wanted: Iterable[Wanted]) -> None:
+        """These will be chosen for: the first candidates of each are built while those of the next are enumerated."""
+        for region, key, samples in wanted:
+            bucket = _bucket_of(samples)
+            if not samples.is_valid or self._remembered(region, key, bucket, samples) is not None:
+                continue
+            seen = Enumeration()
+            seeds = self._seeds(region, key, bucket, samples)
+            trials = self._trials(region, key, samples, seeds, seen)
+            first = list(itertools.islice(trials, self.budget.candidates + len(seeds)))
+            self.profiler.prepare(first)
+            self._begun[key, str(samples)] = _Begun(seen, seeds, itertools.chain(first, trials))
 
     def choose(self, region: Region, key: str, samples: Samples) -> Choice:
         """The fastest of the timed candidates, or what the database remembers."""
-        begun, seen = time.perf_counter(), self.record.begin(key)
+        begun = time.perf_counter()
+        begun_with = self._begun.get((key, str(samples)))
+        seen = self.record.begin(key, None if begun_with is None else begun_with.seen)
         choice, outcomes, source = self._choose(region, key, samples, seen)
         spent = time.perf_counter() - begun
         considered = self._considered(key, samples, seen, outcomes, source)
@@ -108,12 +138,15 @@ class TimedChooser:
         if remembered is not None:
             return remembered, [], "database"
         dims = Shapes(region, samples.expected).values
-        seeds = self._seeds(region, key, bucket, samples)
-        trials = self._trials(region, key, samples, seeds, seen)
+        begun = self._begun.pop((key, str(samples)), None)
+        if begun is None:
+            seeds = self._seeds(region, key, bucket, samples)
+            begun = _Begun(seen, seeds, self._trials(region, key, samples, seeds, seen))
+        more = len(begun.seeds)
         widened = replace(
-            self.budget, candidates=self.budget.candidates + len(seeds), least=self.budget.least + len(seeds)
+            self.budget, candidates=self.budget.candidates + more, least=self.budget.least + more
         )
-        outcomes = self.profiler.profile(region, trials, dims, self.machine.threads, widened)
+        outcomes = self.profiler.profile(region, begun.trials, dims, self.machine.threads, widened)
         if outcomes is None:
             return self._modelled(region, key, samples), [], "model"
         if not outcomes:

@@ -85,6 +85,10 @@ class Measurer(Protocol):
 class Profiler(Protocol):
     """Times candidates; where it does so is its own affair."""
 
+    def prepare(self, trials: Iterable[Trial]) -> None:
+        """These will be profiled soon: they may be built beside what the caller does meanwhile."""
+        ...
+
     def profile(
         self, region: Region, trials: Iterable[Trial], dims: Mapping[str, int], threads: int, budget: Budget
     ) -> list[Outcome] | None:
@@ -102,6 +106,9 @@ class LocalProfiler:
 
     def __init__(self, measurer: Measurer, reporter: Reporter | None = None) -> None:
         self.measurer, self.reporter = measurer, reporter or Reporter()
+
+    def prepare(self, trials: Iterable[Trial]) -> None:
+        """Nothing: there is nobody to build them meanwhile."""
 
     def profile(
         self, region: Region, trials: Iterable[Trial], dims: Mapping[str, int], threads: int, budget: Budget

@@ -141,9 +141,9 @@ class SearchRecord:
     regions: dict[str, RegionRecord] = field(default_factory=dict[str, RegionRecord])
     listeners: list[Listener] = field(default_factory=list[Listener])
 
-    def begin(self, key: str) -> Enumeration:
-        """What the search of a region fills from now on."""
-        seen = Enumeration()
+    def begin(self, key: str, seen: Enumeration | None = None) -> Enumeration:
+        """What the search of a region fills from now on, or goes on filling."""
+        seen = Enumeration() if seen is None else seen
         for listener in self.listeners:
             listener.begins(key, seen)
         return seen

@@ -5,7 +5,7 @@ Never zeros: they would hide what a kernel leaves out, and some processors multi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -32,11 +32,18 @@ MOST_VALUES = 1 << 22
 
 def ordinary_data(region: Region, dims: Mapping[str, int], seed: int = 0) -> list[Array] | None:
     """Flat arguments of the real sizes, the same for the same seed; None where no valid indices are found."""
+    return _data(region, dims, seed, _near_one)
+
+
+def _data(
+    region: Region, dims: Mapping[str, int], seed: int, values: Callable[[DType, int, int, int], Array]
+) -> list[Array] | None:
+    """Arguments with these values, given dtype, size, position and seed, but for what takes part in addresses."""
     addressing = _addressing(region)
     arguments = [
         np.zeros(size, argument.dtype.numpy)
         if number in addressing
-        else _near_one(argument.dtype, size, number, seed)
+        else values(argument.dtype, size, number, seed)
         for number, (argument, size) in enumerate(_sized(region, dims))
     ]
     room = address_room(region, arguments, dims)
@@ -54,7 +61,7 @@ def hostile_data(region: Region, dims: Mapping[str, int], number: int) -> list[A
     None where that leaves a computed address invalid, or the sizes do not fit the region."""
     if not fits(region, dims):
         return None
-    arguments = ordinary_data(region, dims, number)
+    arguments = _data(region, dims, number, _around_zero)
     if arguments is None:
         return None
     draw = np.random.default_rng(number)
@@ -63,9 +70,6 @@ def hostile_data(region: Region, dims: Mapping[str, int], number: int) -> list[A
     length = max(reduced_volume(output, sizes) for output in region.outputs)
     free = [position for position in range(len(arguments)) if position not in _addressing(region)]
     floats = [position for position in free if region.arguments[position].dtype.is_float]
-    for position in floats:
-        wanted = region.arguments[position].dtype.numpy
-        arguments[position] = _slice(_normal(), arguments[position].size, position, number).astype(wanted)
     if kind == "specials":
         for position in free:
             _sprinkle(arguments[position], region.arguments[position].dtype, length, draw)
@@ -134,6 +138,12 @@ def _near_one(dtype: DType, elements: int, position: int, seed: int) -> Array:
     if dtype.is_bool:
         return values > 1.0
     return (values * 2 + 1).astype(dtype.numpy)
+
+
+def _around_zero(dtype: DType, elements: int, position: int, seed: int) -> Array:
+    if not dtype.is_float:
+        return _near_one(dtype, elements, position, seed)
+    return _slice(_normal(), elements, position, seed).astype(dtype.numpy)
 
 
 def _addressing(region: Region) -> set[int]:

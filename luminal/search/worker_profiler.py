@@ -10,6 +10,7 @@ import contextlib
 import itertools
 import time
 import warnings
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -17,7 +18,8 @@ from typing import Any, Protocol
 from luminal.dialects.kernel.region_text import region_text
 from luminal.dialects.kernel.schedule import Schedule
 from luminal.dialects.kernel.terms import Region
-from luminal.errors import ProfilingWarning
+from luminal.errors import LuminalError, ProfilingWarning
+from luminal.search.generate import Candidate
 from luminal.search.profile import (
     Budget,
     LocalProfiler,
@@ -30,6 +32,9 @@ from luminal.search.soundness import Reporter
 from luminal.search.trial import Runnable, Wrong
 from luminal.search.workers import Crew, Worker, WorkerDiedError, WorkersUnavailableError
 
+BuildKey = tuple[str, str]
+"""The text of a form and of a schedule."""
+BuildJob = tuple[Any, ...]
 JOB_SECONDS = 120.0
 """How long a worker may compile a candidate, or prepare data: far more than it needs."""
 SLOWER = 50.0
@@ -70,6 +75,47 @@ class WorkerProfiler:
         self.measurer, self.crew, self.patience = measurer, crew, patience
         self.reporter = reporter or Reporter()
         self._local: LocalProfiler | None = None
+        self._waiting: deque[tuple[BuildKey, BuildJob]] = deque()
+        self._building: dict[Worker, BuildKey] = {}
+        self.ahead: dict[BuildKey, Any] = {}
+        """What was built ahead, until its session takes it."""
+
+    def prepare(self, trials: Iterable[Trial]) -> None:
+        with self.crew.lock:
+            self._waiting.extend(self.build_job(region_text(form), candidate) for candidate, form in trials)
+            if self._local is None:
+                self._build_ahead(0.0)
+
+    def build_job(self, form: str, candidate: Candidate) -> tuple[BuildKey, BuildJob]:
+        """What a worker is told to build, and what that is known by."""
+        schedule = str(candidate.schedule)
+        return (form, schedule), ("build", self.measurer, form, schedule, candidate.cost)
+
+    def _build_ahead(self, seconds: float) -> None:
+        """Take in what was built, waiting so long for it, and hand out what waits.  What fails is left to its session,
+        which builds it again and reports."""
+        for worker in self.crew.wait(self._building, seconds):
+            key = self._building.pop(worker)
+            try:
+                self.ahead[key] = worker.receive(JOB_SECONDS, JOB_SECONDS)
+            except WorkerDiedError:
+                self.crew.replace(worker)
+            except LuminalError:
+                continue
+        for worker in self.crew.idle() if self._waiting else ():
+            if self._waiting:
+                key, job = self._waiting.popleft()
+                worker.send(job)
+                self._building[worker] = key
+
+    def _finish_ahead(self) -> None:
+        """Build all that waits, and wait for it."""
+        end = time.monotonic() + JOB_SECONDS
+        while (self._waiting or self._building) and time.monotonic() < end:
+            self.crew.first()
+            self._build_ahead(0.2)
+        self._waiting.clear()
+        self._building.clear()
 
     def profile(
         self, region: Region, trials: Iterable[Trial], dims: Mapping[str, int], threads: int, budget: Budget
@@ -79,6 +125,7 @@ class WorkerProfiler:
             session = _Session(self, region, given, dims, threads, budget)
             with self.crew.lock:
                 try:
+                    self._finish_ahead()
                     return session.run()
                 except WorkersUnavailableError as error:
                     told = f"{error}; kernels are timed in this process"
@@ -152,12 +199,10 @@ class _Session:
         before = len(self.entries)
         while True:
             for worker in self.crew.idle():
-                number = self._next()
+                number = self._next_unbuilt()
                 if number is None:
                     break
-                candidate, form = self.entries[number].trial
-                job = ("build", self.measurer, self._text(form), str(candidate.schedule), candidate.cost)
-                worker.send(job)
+                worker.send(self._job(number)[1])
                 jobs[worker] = (number, time.monotonic())
             if not jobs:
                 return len(self.entries) > before and self.opened is not None
@@ -180,6 +225,13 @@ class _Session:
                 else:
                     return False
 
+    def _next_unbuilt(self) -> int | None:
+        """The number of the next candidate that was not built ahead."""
+        number = self._next()
+        while number is not None and self.entries[number].built is not None:
+            number = self._next()
+        return number
+
     def _next(self) -> int | None:
         """The number of the next candidate; None where there is none, or the budget is spent."""
         sound = len(self._sound())
@@ -190,7 +242,13 @@ class _Session:
         if trial is None:
             return None
         self.entries.append(_Entry(trial))
-        return len(self.entries) - 1
+        number = len(self.entries) - 1
+        self.entries[number].built = self.profiler.ahead.pop(self._job(number)[0], None)
+        return number
+
+    def _job(self, number: int) -> tuple[BuildKey, BuildJob]:
+        candidate, form = self.entries[number].trial
+        return self.profiler.build_job(self._text(form), candidate)
 
     def _text(self, form: Region) -> str:
         return self.text if form is self.region else region_text(form)
