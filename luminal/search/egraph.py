@@ -8,15 +8,16 @@ order of a hash table, so that equal regions saturate to equal e-graphs.
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
 from egglog import bindings
 
 from luminal.dialects.kernel.terms import ELEMENTWISE, Region, Term
-from luminal.dim import as_dim, known_less
+from luminal.dim import Dim, as_dim, known_less, product
 from luminal.dtype import DType, bool_, to_bits
 from luminal.errors import LuminalError
 from luminal.search.rules.rule import EXACT, Rule
@@ -28,7 +29,8 @@ _DECLARATIONS = """
   (Constant i64 i64)
   (Apply1 String i64 E) (Apply2 String i64 E E) (Apply3 String i64 E E E)
   (Reduce String i64 i64 E)
-  (Weighted String i64 i64 E E))
+  (Weighted String i64 i64 E E)
+  (Moment i64 i64 E))
 (function free (E) i64 :merge (& old new))
 (function filled () i64 :merge (& old new))
 (relation float (i64))
@@ -36,6 +38,7 @@ _DECLARATIONS = """
 (relation exponential (String))
 (relation tame (E i64))
 (relation root (i64 E))
+(relation count (i64 i64 E))
 (ruleset ingest) (ruleset facts)
 (rule ((= e (Constant t c))) ((set (free e) 0)) :ruleset facts)
 (rule ((= e (Empty j))) ((set (free e) 0)) :ruleset facts)
@@ -46,8 +49,9 @@ _DECLARATIONS = """
 (rule ((= e (Reduce o j t a)) (= x (free a))) ((set (free e) (& x (not-i64 j)))) :ruleset facts)
 (rule ((= e (Weighted o j t c a)) (= x (free c)) (= y (free a)))
       ((set (free e) (& (| x y) (not-i64 j)))) :ruleset facts)
+(rule ((= e (Moment j t a)) (= x (free a))) ((set (free e) (& x (not-i64 j)))) :ruleset facts)
 """
-NODES = ("Leaf", "Constant", "Empty", "Apply1", "Apply2", "Apply3", "Reduce", "Weighted")
+NODES = ("Leaf", "Constant", "Empty", "Apply1", "Apply2", "Apply3", "Reduce", "Weighted", "Moment")
 MOST_INDICES = 62
 EXPONENTIALS = ("exp2.e", "exp2.2")
 """Exponentials with a constant base: exp2 with a base above one."""
@@ -72,9 +76,10 @@ class Budget:
 class Node:
     """An e-node: `operands` are numbers of e-classes.
 
-    `op`: an elementwise operation, "reduce", "weighted" (rules/folds.py), "constant", "empty" or "leaf"; `variant`:
-    that of an elementwise operation, the monoid of a reduction, the exponential of a weighted sum; `bits`: the value of
-    a constant, the indices that a fold binds, those of which "empty" says that one has no value, the number of a leaf.
+    `op`: an elementwise operation, "reduce", "weighted" or "moment" (rules/folds.py), "constant", "empty" or "leaf";
+    `variant`: that of an elementwise operation, the monoid of a reduction, the exponential of a weighted sum; `bits`:
+    the value of a constant, the indices that a fold binds, those of which "empty" says that one has no value, the
+    number of a leaf.
     """
 
     op: str
@@ -148,6 +153,10 @@ class EGraph:
                 actions.append(bindings.Set(_SPAN, "free", [_variable(names[term])], free))
         roots = [names[term] for output in self.region.outputs for term in output.terms]
         actions += [_fact("root", _integer(n), _variable(name)) for n, name in enumerate(roots)]
+        actions += [
+            _fact("count", _integer(bound), _integer(self._dtype(term.dtype)), _variable(names[term]))
+            for term, bound in self._counts()
+        ]
         for position, dtype in enumerate(self.dtypes):
             if dtype.is_float:
                 actions.append(_fact("float", _integer(position)))
@@ -157,6 +166,24 @@ class EGraph:
         self.graph.run_program(
             bindings.RuleCommand(bindings.Rule(_SPAN, actions, [], "ingest", "ingest")),
             bindings.RunSchedule(bindings.Run(_SPAN, bindings.RunConfig("ingest"))),
+        )
+
+    def _counts(self) -> Iterator[tuple[Term, int]]:
+        """Floats that say how many values the indices of a sum have, with the bits of those."""
+        terms = self.region.terms()
+        sums = dict.fromkeys(t.reduce.indices for t in terms if t.op == "reduce" and t.reduce.monoid == "sum")
+        for indices, term in itertools.product(sums, terms):
+            if term.dtype.is_float and self._is_count(term, product(self.region.extents[i] for i in indices)):
+                yield term, self.bits(indices)
+
+    @staticmethod
+    def _is_count(term: Term, size: Dim) -> bool:
+        if term.op == "constant" and size.constant is not None:
+            return cast(int, term.attribute) == to_bits(float(size.constant), term.dtype)
+        return (
+            term.op == "cast"
+            and term.operands[0].op == "dimension"
+            and cast(Dim, term.operands[0].attribute) == size
         )
 
     def _expression(self, term: Term, names: Mapping[Term, str]) -> bindings._Expr:
@@ -229,6 +256,9 @@ class EGraph:
             return Node("leaf", None, None, self._int(inputs[0]), ())
         if name == "Empty":
             return Node("empty", None, bool_, self._int(inputs[0]), ())
+        if name == "Moment":
+            operands = (numbers[inputs[2]],)
+            return Node("moment", None, self.dtypes[self._int(inputs[1])], self._int(inputs[0]), operands)
         if name == "Constant":
             dtype = self.dtypes[self._int(inputs[0])]
             return Node("constant", None, dtype, self._int(inputs[1]) & (2**64 - 1), ())

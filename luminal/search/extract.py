@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from luminal.search.egraph import Classes, Node
 
 Picks = Mapping[int, "Node"]
+FOLDS = ("weighted", "moment")
+"""Operations of e-nodes that a carried loop computes."""
 PASS = 8.0
 """What a step of a reduction costs against one of elementwise code, or of a fold: it is a loop over data of its own,
 while folds share one."""
@@ -34,7 +36,7 @@ def extract(classes: Classes, refused: Collection[int] = ()) -> Picks | None:
             for node in nodes:
                 if any(operand not in best for operand in node.operands):
                     continue
-                if node.op == "weighted" and number in refused:
+                if node.op in FOLDS and number in refused:
                     continue
                 cost = _own_cost(classes, node, number)
                 cost += sum(best[operand] for operand in node.operands)
@@ -48,7 +50,7 @@ def extract(classes: Classes, refused: Collection[int] = ()) -> Picks | None:
 def _own_cost(classes: Classes, node: Node, number: int) -> float:
     if node.op in ("leaf", "constant", "empty"):
         return 0.0
-    bound = node.bits if node.op in ("reduce", "weighted") else 0
+    bound = node.bits if node.op in ("reduce", *FOLDS) else 0
     steps = TYPICAL ** (classes.free[number] | bound).bit_count()
     return PASS * steps if node.op == "reduce" else steps
 

@@ -8,6 +8,11 @@ A weighted sum (rules/folds.py) becomes a carried loop over blocks of its index.
 
 Where m' is -inf, 0 is subtracted instead, so that x(-inf - 0) = 0 meets what later blocks bring; where all of c is
 -inf, the result is made NaN again, as x(-inf - -inf) is.
+
+    sum_j (x - mean_j x)^2      ->   loop over blocks of j, of b values after a, carrying q = 0 and s = 0:
+                                        m = sum x / b
+                                        q' = q + sum (x - m)^2 + (m - s / a)^2 a b / (a + b)
+                                        s' = s + sum x
 """
 
 from __future__ import annotations
@@ -16,6 +21,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, cast
 
 from luminal.dialects.kernel.terms import (
+    Affine,
     Region,
     Term,
     TermTable,
@@ -24,14 +30,16 @@ from luminal.dialects.kernel.terms import (
 )
 from luminal.dim import as_dim, known_less, product
 from luminal.dtype import DType, to_bits
-from luminal.search.extract import Picks, extract, reachable
+from luminal.search.extract import FOLDS, Picks, extract, reachable
 from luminal.search.parts import in_parts, whole_of
 
 if TYPE_CHECKING:
     from luminal.search.egraph import Classes, Node
 
 GroupKey = tuple[int, str | None, int]
-"""Folds that share a loop: bits of their index, their exponential and the class of their score."""
+"""Folds that share a loop: bits of their index, their exponential (None: moments) and the class of their score."""
+_GIVEN = {True: "sum", False: "max"}
+"""The plain reduction of the score that a loop gives beside its folds, by whether those are moments."""
 
 
 def fold_picks(classes: Classes) -> Picks | None:
@@ -48,7 +56,7 @@ def fold_picks(classes: Classes) -> Picks | None:
 def _not_loops(classes: Classes, picks: Picks) -> set[int]:
     """Folds over several indices; those whose loop would need what it, or a loop that needs it, computes; and those
     that another loop would have to compute anew in each of its blocks."""
-    groups = {number: _group_key(node) for number, node in picks.items() if node.op == "weighted"}
+    groups = {number: _group_key(node) for number, node in picks.items() if node.op in FOLDS}
     needed = {number: _needed_groups(picks, number, set(groups.values())) for number in groups}
     below: dict[GroupKey, set[GroupKey]] = {group: set() for group in groups.values()}
     for number, group in groups.items():
@@ -77,27 +85,34 @@ def _needed_groups(picks: Picks, number: int, groups: set[GroupKey]) -> set[Grou
     found: set[GroupKey] = set()
     for inner in reachable(picks, picks[number].operands):
         node = picks[inner]
-        if node.op == "weighted":
+        if node.op in FOLDS:
             found.add(_group_key(node))
-        elif node.op == "reduce" and node.variant == "max":
-            found |= {group for group in groups if (group[0], group[2]) == (node.bits, node.operands[0])}
+        elif node.op == "reduce":
+            found |= {group for group in groups if _gives(group, node)}
     return found
+
+
+def _gives(group: GroupKey, node: Node) -> bool:
+    """Whether the loop of a group gives a plain reduction too."""
+    bits, exponential, score = group
+    return (bits, score, _GIVEN[exponential is None]) == (node.bits, node.operands[0], node.variant)
 
 
 @dataclass
 class _Group:
     """The folds that share a loop: those of one score over one index, which becomes block number and place in it.
 
-    `results`: the value of each fold, and `maximum` that of the score; `kept`: what one iteration needs more than once.
+    `results`: the value of each fold, and `given` the maximum, or the sum, of the score; `kept`: what one iteration
+    needs more than once.
     """
 
     index: str
     block: int
-    variant: str
+    variant: str | None
     score: int
     numbers: list[int] = field(default_factory=list[int])
     results: dict[int, Term] = field(default_factory=dict[int, Term])
-    maximum: Term | None = None
+    given: Term | None = None
     kept: tuple[Term, ...] = ()
 
     @property
@@ -117,10 +132,10 @@ class FoldSpeller:
         self.table = TermTable()
         self.groups: dict[GroupKey, _Group] = {}
         for number, node in picks.items():
-            if node.op != "weighted":
+            if node.op not in FOLDS:
                 continue
             (index,) = classes.names(node.bits)
-            made = _Group(index, block, node.variant or "", node.operands[0])
+            made = _Group(index, block, node.variant, node.operands[0])
             group = self.groups.setdefault(_group_key(node), made)
             group.numbers.append(number)
         self.memo: dict[tuple[int, str | None], Term] = {}
@@ -167,8 +182,10 @@ class FoldSpeller:
             return self._is_empty(self.classes.names(node.bits))
         if node.op == "constant":
             return self.table.constant(node.bits, node.dtype)
-        if node.op == "weighted":
-            return self._fold(number, node)
+        if node.op in FOLDS:
+            group = self.groups[_group_key(node)]
+            self._loop(group)
+            return group.results[number]
         if node.op == "reduce":
             return self._reduce(node, within)
         operands = tuple(self._term(operand, within) for operand in node.operands)
@@ -176,23 +193,70 @@ class FoldSpeller:
 
     def _reduce(self, node: Node, within: _Group | None) -> Term:
         monoid, (score,) = cast(str, node.variant), node.operands
-        if monoid == "max":
-            for (bits, _, driver), group in self.groups.items():
-                if (bits, driver) == (node.bits, score):
-                    self._loop(group)
-                    assert group.maximum is not None
-                    return group.maximum
+        for key, group in self.groups.items():
+            if _gives(key, node):
+                self._loop(group)
+                assert group.given is not None
+                return group.given
         return self.table.reduce(monoid, self.classes.names(node.bits), (self._term(score, within),))
-
-    def _fold(self, number: int, node: Node) -> Term:
-        group = self.groups[_group_key(node)]
-        self._loop(group)
-        return group.results[number]
 
     def _loop(self, group: _Group) -> None:
         """Spell the loop of a group, once."""
-        if group.maximum is not None:
+        if group.given is not None:
             return
+        if group.variant is None:
+            self._moment_loop(group)
+        else:
+            self._weighted_loop(group)
+
+    def _moment_loop(self, group: _Group) -> None:
+        """The squares around the mean, and the sum."""
+        table, dtype = self.table, cast(DType, self.picks[group.numbers[0]].dtype)
+        (number,) = group.numbers
+        free = self._free(group.score) - {group.index}
+        moment, total = table.carries(group.outer, [(dtype, free), (dtype, free)])
+        value = self._term(group.score, group)
+        part = table.reduce("sum", [group.inner], (value,))
+        before, count = self._places(group, dtype)
+        mean = self._apply("recip", part, count, variant="none")
+        centred = self._apply("add", value, self._negated(mean))
+        squares = table.reduce("sum", [group.inner], (self._apply("mul", centred, centred),))
+        one = table.constant(to_bits(1.0, dtype), dtype)
+        earlier = self._apply("recip", total, self._apply("max", before, one), variant="none")
+        apart = self._apply("add", mean, self._negated(earlier))
+        both = self._apply("add", before, count)
+        weight = self._apply("recip", self._apply("mul", before, count), both, variant="none")
+        joined = self._apply("mul", self._apply("mul", apart, apart), weight)
+        following = [
+            self._apply("add", moment, self._apply("add", squares, joined)),
+            self._apply("add", total, part),
+        ]
+        reduces = any(term.op == "reduce" for term in postorder([value]))
+        group.kept = (*([value] if reduces else []), part, squares)
+        zero = table.constant(to_bits(0.0, dtype), dtype)
+        group.results[number], group.given = table.loop(group.outer, [moment, total], [zero, zero], following)
+
+    def _places(self, group: _Group, dtype: DType) -> tuple[Term, Term]:
+        """How many values of the index come before a block, and how many are in it."""
+        table, block = self.table, group.block
+        before = table.index(Affine.of({group.outer: as_dim(block)}))
+        size = self.source.extents[group.index]
+        if (size % block).constant == 0:
+            count = table.constant(to_bits(float(block), dtype), dtype)
+            return table.apply("cast", (before,), "none", dtype), count
+        whole = table.constant(block, before.dtype)
+        left = table.index(Affine.of({group.outer: as_dim(-block)}, size))
+        count = table.apply("min", (left, whole), None, before.dtype)
+        return table.apply("cast", (before,), "none", dtype), table.apply("cast", (count,), "none", dtype)
+
+    def _apply(self, op: str, *operands: Term, variant: str | None = None) -> Term:
+        return self.table.apply(op, operands, variant, operands[0].dtype)
+
+    def _negated(self, value: Term) -> Term:
+        return self._apply("mul", value, self.table.constant(to_bits(-1.0, value.dtype), value.dtype))
+
+    def _weighted_loop(self, group: _Group) -> None:
+        """The weighted sums, and the maximum."""
         table, dtype = self.table, cast(DType, self.picks[group.numbers[0]].dtype)
         low, zero = (table.constant(to_bits(value, dtype), dtype) for value in (float("-inf"), 0.0))
         free = [self._free(group.score) - {group.index}, *(self._free(n) for n in group.numbers)]
@@ -216,8 +280,8 @@ class FoldSpeller:
                 table.apply("add", (table.apply("mul", (carry, scale), None, dtype), part), None, dtype)
             )
         inits = [low, *(zero for _ in sums)]
-        group.maximum, *results = table.loop(group.outer, [maximum, *sums], inits, following)
-        nothing, lost = self._equal(group.maximum, low), self._of_nothing(group, dtype)
+        group.given, *results = table.loop(group.outer, [maximum, *sums], inits, following)
+        nothing, lost = self._equal(group.given, low), self._of_nothing(group, dtype)
         for number, result in zip(group.numbers, results, strict=True):
             group.results[number] = table.apply("select", (nothing, lost, result), None, dtype)
 
@@ -234,11 +298,8 @@ class FoldSpeller:
         return predicate(self.table, self.table.dimension(places), self.table.dimension(as_dim(1)))
 
     def _exponential(self, group: _Group, value: Term, base: Term) -> Term:
-        table, dtype = self.table, value.dtype
-        op, _, variant = group.variant.partition(".")
-        negated = table.apply("mul", (base, table.constant(to_bits(-1.0, dtype), dtype)), None, dtype)
-        difference = table.apply("add", (value, negated), None, dtype)
-        return table.apply(op, (difference,), variant or None, dtype)
+        op, _, variant = (group.variant or "").partition(".")
+        return self._apply(op, self._apply("add", value, self._negated(base)), variant=variant or None)
 
     def _equal(self, left: Term, right: Term) -> Term:
         return predicate(self.table, left, right, "eq")

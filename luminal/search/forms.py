@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from luminal.dialects.kernel.terms import Region, Term, postorder
+from luminal.dim import product, typical
+from luminal.search.extract import FOLDS
 from luminal.search.folds import FoldSpeller, fold_picks
 from luminal.search.parts import region_in_parts
 
@@ -15,6 +17,8 @@ if TYPE_CHECKING:
 
 BLOCKS = (64, 128)
 """Sizes of the blocks of an index that a loop carries a fold over."""
+LONG = 1 << 16
+"""Values that do not fit the first caches."""
 COSTLY = frozenset({"exp2", "log2", "sin", "sqrt", "recip", "reduce"})
 """Terms that are worth a buffer where they would be computed more than once."""
 
@@ -105,21 +109,32 @@ def folding(
         nodes = sum(map(len, classes.nodes.values()))
         sizes.append(EGraphSize(len(classes.nodes), nodes, classes.rounds, classes.is_saturated))
     picks = fold_picks(classes) if classes.is_saturated else None
-    if picks is None or not any(node.op == "weighted" for node in picks.values()):
+    if picks is None or not any(node.op in FOLDS for node in picks.values()):
         return
     for block in BLOCKS:
         yield Form(f"folds of {block}", FoldSpeller(region, classes, picks, block).region())
 
 
 def may_fold(region: Region) -> bool:
-    """Whether a region has what every fold begins with: a maximum over an index, and a sum over the same."""
-    found: dict[str, set[tuple[str, ...]]] = {"max": set(), "sum": set()}
-    for term in region.terms():
-        if term.op == "reduce" and term.reduce.monoid in found:
-            found[term.reduce.monoid].add(term.reduce.indices)
-        if term.op in ("loop", "scan"):
-            return False
-    return bool(found["max"] & found["sum"]) and not region.parents
+    """Whether a region has what every fold begins with: a sum over an index that needs a maximum over the same, or,
+    where a second pass over the index would read memory again, another sum."""
+    terms = region.terms()
+    if region.parents or any(term.op in ("loop", "scan") for term in terms):
+        return False
+    needs: dict[Term, frozenset[tuple[str, tuple[str, ...]]]] = {}
+    for term in terms:
+        needs[term] = frozenset().union(*(needs[operand] for operand in term.operands))
+        if term.op != "reduce":
+            continue
+        indices = term.reduce.indices
+        is_long = typical(product(region.extents[index] for index in indices)) >= LONG
+        if (
+            term.reduce.monoid == "sum"
+            and {("max", indices), *([("sum", indices)] if is_long else [])} & needs[term]
+        ):
+            return True
+        needs[term] |= {(term.reduce.monoid, indices)}
+    return False
 
 
 class Forms:

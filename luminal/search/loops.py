@@ -95,8 +95,11 @@ class LoopGenerator(Generator):
         carries = body.loop.loop.carries
         common = [i for i in self._outermost_first(0) if all(i in free for free in carries)]
         batch, row = self._batch_and_row(common, body.targets, body.targets)
-        if row is None:
+        if row is None and not batch:
             return []
+        if row is None:  # nothing tells the common indices apart
+            row = max(batch, key=lambda index: self.shapes.sizes[index])
+            batch.remove(row)
         found: list[Candidate] = []
         for block in self._row_blocks(row):
             found += self._blocked(body, batch, row, block)

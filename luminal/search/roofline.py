@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from luminal.dialects.kernel.terms import Term
 from luminal.search.machine import Machine
+from luminal.search.rereads import bytes_read_again
 from luminal.search.shapes import Contraction, Shapes
 
 # Vector operations that an elementwise primitive costs, beyond the one of an addition.
@@ -40,11 +41,11 @@ class Estimate:
 
 
 def traffic_seconds(shapes: Shapes, machine: Machine) -> float:
-    """Every argument read and every output written once, by one core."""
+    """Every argument read and every output written once, and what passes after the first read again, by one core."""
     region = shapes.region
     count = sum(a.elements.evaluate(shapes.values) * a.dtype.size_bytes for a in region.arguments)
     count += sum(2 * o.elements.evaluate(shapes.values) * o.dtype.size_bytes for o in region.outputs)
-    return count / machine.bandwidth
+    return (count + bytes_read_again(shapes, machine.l2)) / machine.bandwidth
 
 
 def with_traffic(compute: float, traffic: float) -> float:

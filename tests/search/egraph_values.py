@@ -65,6 +65,10 @@ class Values:
                 base = 2.0 if node.variant == "exp2.2" else np.e
                 weights = base ** (score - score.max(axis=axes, keepdims=True))
                 return np.broadcast_to((weights * factor).sum(axis=axes, keepdims=True), self.sizes)
+            if node.op == "moment":
+                (value,) = operands
+                centred = value - value.mean(axis=axes, keepdims=True)
+                return np.broadcast_to((centred * centred).sum(axis=axes, keepdims=True), self.sizes)
             return evaluate_elementwise(node.op, node.variant, operands, f64)
 
     def _leaf(self, term: Term) -> Array:

@@ -210,6 +210,65 @@ def test_a_fold_that_needs_its_own_result_is_none(spell: Callable[[Builder, Term
         np.testing.assert_allclose(got, wanted, rtol=1e-5)
 
 
+def variance(b: Builder, x: Term, count: Term) -> Term:
+    centred = b.minus(x, b.apply("recip", b.total(x, "j"), count, variant="none"))
+    return b.apply("recip", b.total(b.apply("mul", centred, centred), "j"), count, variant="none")
+
+
+@pytest.mark.parametrize("length", [1, 63, 64, 130, 1000])
+def test_a_variance_is_one_pass_that_loses_no_digits(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With blocks cut off and whole, by symbols and fixed sizes, and a mean far larger than the deviation."""
+    monkeypatch.setattr("luminal.search.forms.LONG", 1)
+    for size in (length, dim("n", min=1)):
+        b = Builder()
+        rows: dict[str, Size] = {"i": size, "j": 1}
+        x = b.read(0, rows)
+        count = b.number(float(length))
+        if not isinstance(size, int):
+            count = b.table.apply("cast", (b.table.dimension(size),), "none", x.dtype)
+        extents: dict[str, Size] = {"i": 3, "j": size}
+        strides: dict[str, Size] = {"i": 1}
+        region = b.region(extents, [3 * size], [(variance(b, x, count), strides)])
+        found = list(folding(region, LICENCES))
+        assert found
+        for form in found:
+            terms = form.region.terms()
+            (loop,) = [term for term in terms if term.op == "loop"]
+            assert len(loop.loop.carries) == 2
+            assert not any(term.op == "reduce" and "j" in term.reduce.indices for term in terms)
+            for offset in (0.0, 1000.0):
+                data = (np.random.default_rng(0).standard_normal(3 * length) + offset).astype(np.float32)
+                (got,) = evaluate(form.region, [data], {"n": length})
+                wanted = data.reshape(3, length).astype(np.float64).var(1)
+                np.testing.assert_allclose(got, wanted, rtol=2e-4 if offset else 1e-5, atol=1e-9)
+
+
+def test_schedules_of_a_variance_compute_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("luminal.search.forms.LONG", 1)
+    b = Builder()
+    x = b.read(0, {"i": 200, "j": 1})
+    region = b.region({"i": 40, "j": 200}, [8000], [(variance(b, x, b.number(200.0)), {"i": 1})])
+    found = list(folding(region, LICENCES))
+    candidates = [c for c in legal_candidates(region, Machine(4, 16), Samples({}), found) if c[0].form]
+    assert candidates
+    for candidate, form in candidates[:: max(1, len(candidates) // 3)][:3]:
+        run_and_compare(form, candidate.schedule, {}, region)
+
+
+def test_squares_around_something_else_than_the_mean_are_no_fold(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("luminal.search.forms.LONG", 1)
+    b = Builder()
+    x = b.read(0, {"i": 100, "j": 1})
+    value = variance(b, x, b.number(99.0))
+    assert not list(folding(b.region({"i": 3, "j": 100}, [300], [(value, {"i": 1})]), LICENCES))
+
+
+def test_short_rows_are_not_asked_for_a_variance() -> None:
+    b = Builder()
+    value = variance(b, b.read(0, {"i": 100, "j": 1}), b.number(100.0))
+    assert not list(folding(b.region({"i": 3, "j": 100}, [300], [(value, {"i": 1})]), LICENCES))
+
+
 def test_scores_that_do_not_depend_on_the_index_are_not_folded() -> None:
     b = Builder()
     p = numerators(b, b.read(0, {"i": 1}))
