@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from unittest import mock
@@ -27,9 +27,11 @@ from luminal.passes.simplify import simplify
 from luminal.plan.measure import host_machine
 from luminal.runtimes.reference import LEVELS, graph_of
 from luminal.search.candidates import generator_of, is_legal
-from luminal.search.chooser import Choice
+from luminal.search.chooser import Choice, Wanted
 from luminal.search.forms import Form, forms
 from luminal.search.generate import Candidate
+from luminal.search.profile import Budget
+from luminal.search.record import SearchRecord
 from luminal.search.samples import Samples
 from tests.property.namespaces import graph_names
 from tests.property.program import Program
@@ -45,6 +47,10 @@ class AnySchedule:
     def __init__(self, seed: int, first: bool) -> None:
         self.seed, self.first = seed, first
         self.chosen: dict[str, str] = {}
+        self.record, self.budget = SearchRecord(), Budget()
+
+    def prepare(self, wanted: Iterable[Wanted]) -> None:
+        """Nothing: nothing is timed."""
 
     def _candidates(self, form: Form, samples: Samples) -> list[Candidate]:
         generator = generator_of(form, host_machine(2), Samples(samples.expected))

@@ -148,6 +148,9 @@ def test_a_wrong_candidate_is_an_error_with_a_script_that_repeats_it(
 
 def test_where_all_fail_the_region_is_an_error(crew: Crew) -> None:
     class Only:
+        def prepare(self, trials: Any) -> None:
+            pass
+
         def profile(
             self, region: Region, trials: Any, dims: Mapping[str, int], threads: int, budget: Budget
         ) -> list[Outcome]:
