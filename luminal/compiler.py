@@ -12,11 +12,10 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from xdsl.dialects.builtin import ModuleOp
 
@@ -26,16 +25,20 @@ from luminal.dialects.table_op import ValueAttr, value_text
 from luminal.dialects.tensor_type import TensorType
 from luminal.dim.buckets import Box, box_text, boxes, bucketed
 from luminal.dtype import bf16, bool_, f16, f32, f64, i8, i16, i32, i64, u8
-from luminal.emit_cpu.cache import read_entry, write_entry
-from luminal.emit_cpu.jit import Target, compile_object, load_object
-from luminal.emit_cpu.pool import process_pool
+from luminal.emit_cpu.jit import Target, compile_object
 from luminal.errors import CompileError, UnsupportedTargetError
 from luminal.options import CompileOptions, dump_directory, thread_count
 from luminal.plan.bucketed import BucketedExecutable
-from luminal.plan.executable import PlanExecutable
-from luminal.plan.kernels import Kernel, LoadedKernel
-from luminal.plan.native_entry import FrameLayout, entry_text, segment_names
-from luminal.plan.plan import Plan, plan_from_json, plan_to_json
+from luminal.plan.native_entry import FrameLayout, entry_text
+from luminal.plan.plan import Plan
+from luminal.plan.programs import (
+    Compiled,
+    LoadedKernels,
+    Program,
+    executable_of,
+    find_programs,
+    keep_programs,
+)
 from luminal.runtimes.reference import ReferenceRuntime, graph_of
 from luminal.source import source_digest
 from luminal.stats import Stats, record
@@ -57,7 +60,6 @@ if TYPE_CHECKING:
     from luminal.search.samples import Samples
 
 TARGETS = ("cpu", "kernel", "reference")
-Compiled = PlanExecutable | BucketedExecutable
 MOST_SPLIT = {"default": 1, "max-autotune": 2}
 """Of how many symbols the sizes are split between two programs where no buckets are declared, by mode."""
 NATIVE_DTYPES = (f64, f32, f16, bf16, i64, i32, i16, i8, u8, bool_)
@@ -93,18 +95,6 @@ class _Part:
 
 
 @dataclass(frozen=True)
-class _Program:
-    """What runs for the sizes of a box; `kept` is what goes to disk of it."""
-
-    box: Box
-    plan: Plan
-    kernels: Mapping[str, Kernel]
-    entry: bytes
-    kept: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    levels: dict[str, str] = field(default_factory=dict[str, str])
-
-
-@dataclass(frozen=True)
 class _Search:
     """What decides schedules and takes down how; `shown` shows the search of so many regions while it is open."""
 
@@ -123,7 +113,7 @@ class _Compilation:
     stats: Stats = field(default_factory=lambda: Stats(compilations=1))
     levels: dump.Levels = field(default_factory=dump.Levels)
     chosen: dict[tuple[str, str], Choice] = field(default_factory=dict[tuple[str, str], "Choice"])
-    loaded: dict[str, Kernel] = field(default_factory=dict[str, Kernel])
+    kernels: LoadedKernels = field(default_factory=LoadedKernels)
     contests: bool = True
     """Whether library kernels may be timed against generated ones; not while just that is done."""
 
@@ -136,7 +126,7 @@ class _Compilation:
         directory = dump_directory()
         wanted = dump.wanted(directory)
         cached = self.target == "cpu" and self.options.cache and "\\22object\\22:" not in text
-        executable = self._load(graph, key) if cached and not wanted else None
+        executable = self._loaded(graph, key) if cached and not wanted else None
         if executable is None:
             executable = self._compile(graph, key if cached else None, wanted)
         record(self.stats)
@@ -170,7 +160,7 @@ class _Compilation:
         with search.shown(sum(len(part.regions.regions) for part in parts)):
             programs = [self._program(part, lowered.folds, search, wanted) for part in parts]
         if key is not None:
-            write_entry(key, json.dumps([program.kept for program in programs]).encode())
+            keep_programs(key, programs)
         if wanted:
             self._describe(programs)
         return self._executable(graph, programs)
@@ -240,6 +230,19 @@ class _Compilation:
             cuts = cuts or self._cut(partition, samples, forms, estimates)
             regions = form_regions(partition, cuts)
         return _Part(box, graph, samples, cuts, regions)
+
+    def _loaded(self, graph: GraphOp, key: str) -> Compiled | None:
+        """What an earlier compilation left on disk; None where anything of it is missing."""
+        with self.stats.stage("load"):
+            programs = find_programs(key, self.kernels)
+        if programs is None:
+            return None
+        self.stats.cached = 1
+        return self._executable(graph, programs)
+
+    def _executable(self, graph: GraphOp, programs: Sequence[Program]) -> Compiled:
+        with self.stats.stage("load"):
+            return executable_of(graph, programs, self.stats)
 
     def _lower(self) -> tuple[Lowered, dict[str, list[float]]]:
         """The graph as primitives: for this machine the cheapest of its equal graphs, with what its regions cost."""
@@ -317,7 +320,7 @@ class _Compilation:
         folds: Sequence[Fold],
         search: _Search,
         wanted: bool,
-    ) -> _Program:
+    ) -> Program:
         from luminal.passes.in_place import share_memory
         from luminal.plan.assemble import outline_of
 
@@ -353,7 +356,7 @@ class _Compilation:
         choices: Mapping[str, Choice],
         origins: Mapping[str, str],
         search: _Search,
-        program: _Program,
+        program: Program,
     ) -> None:
         """Say what the search of a program's regions considered."""
         from luminal.plan.measure import host_machine
@@ -387,12 +390,12 @@ class _Compilation:
 
     def _interpreted(
         self, box: Box, outline: Outline, regions: RegionGraph, choices: Mapping[str, Choice]
-    ) -> _Program:
+    ) -> Program:
         from luminal.plan.assemble import interpreted_plan
 
         plan, kernels = interpreted_plan(outline, regions, choices)
         entry = compile_object(entry_text(plan, FrameLayout.of(plan)), Target.host())
-        return _Program(box, plan, kernels, entry)
+        return Program(box, plan, kernels, entry)
 
     def _native(
         self,
@@ -402,7 +405,7 @@ class _Compilation:
         choices: Mapping[str, Choice],
         compiler: KernelCompiler,
         wanted: bool,
-    ) -> _Program:
+    ) -> Program:
         from luminal.plan.assemble import native_plan
 
         with self.stats.stage("place"):
@@ -412,17 +415,17 @@ class _Compilation:
             entry_key, entry = compiler.entry(entry_text(plan, FrameLayout.of(plan)))
         with self.stats.stage("load"):
             kernels = {
-                source.name: self._load_kernel(source.name, source.key, image)
+                source.name: self.kernels.load(source.name, source.key, image)
                 for source, image in zip(sources, images, strict=True)
             }
         keys = {source.name: source.key for source in sources}
-        program = _Program(box, plan, kernels, entry, _kept(box, plan, keys, entry_key))
+        program = Program(box, plan, kernels, entry, (entry_key, keys))
         if wanted:
             program.levels["placed"] = "\n".join(str(source.function) for source in sources) + "\n"
             program.levels["llvm"] = "\n".join(source.text for source in sources)
         return program
 
-    def _describe(self, programs: list[_Program]) -> None:
+    def _describe(self, programs: list[Program]) -> None:
         """The levels that each program has for itself, one after another, under the sizes that it is for."""
         for level in dict.fromkeys(level for program in programs for level in program.levels):
             mark = ";" if level == "llvm" else "//"
@@ -432,72 +435,6 @@ class _Compilation:
                 for program in programs
             ]  # fmt: skip
             self.levels[level] = "\n".join(texts)
-
-    # ---- warm
-
-    def _load(self, graph: GraphOp, key: str) -> Compiled | None:
-        """The executable that an earlier compilation left on disk; None where anything of it is missing."""
-        with self.stats.stage("load"):
-            kept = read_entry(key)
-            if kept is None:
-                return None
-            try:
-                programs = [self._load_program(data) for data in json.loads(kept)]
-            except (ValueError, KeyError, TypeError):
-                return None
-        if not programs or None in programs:
-            return None
-        self.stats.cached = 1
-        return self._executable(graph, [program for program in programs if program is not None])
-
-    def _load_program(self, data: dict[str, Any]) -> _Program | None:
-        """A program as `_kept` describes it; None where an object is missing."""
-        images = {name: (object_key, read_entry(object_key)) for name, object_key in data["kernels"].items()}
-        entry = read_entry(data["entry"])
-        if entry is None or any(image is None for _, image in images.values()):
-            return None
-        kernels = {
-            name: self._load_kernel(name, object_key, image)
-            for name, (object_key, image) in images.items()
-            if image is not None
-        }
-        box = {name: (low, high) for name, (low, high) in data["box"].items()}
-        return _Program(box, plan_from_json(data["plan"]), kernels, entry)
-
-    def _load_kernel(self, name: str, key: str, image: bytes) -> Kernel:
-        """The kernel of an object, loaded once for all programs."""
-        if key not in self.loaded:
-            library = load_object(image, [name])
-            self.loaded[key] = LoadedKernel(library[name], library)
-        return self.loaded[key]
-
-    def _executable(self, graph: GraphOp, programs: Sequence[_Program]) -> Compiled:
-        several = len(programs) > 1
-        made: list[tuple[Box, PlanExecutable]] = []
-        for program in programs:
-            plan = program.plan
-            names = list(dict.fromkeys(["arena_bytes", "start", *filter(None, segment_names(plan))]))
-            with self.stats.stage("load"):
-                library = load_object(program.entry, names)
-            stats = Stats() if several else self.stats
-            stats.kernels, stats.launches = len(plan.kernels), len(plan.steps)
-            if several:
-                self.stats.programs[box_text(program.box)] = stats
-            executable = PlanExecutable(
-                plan, library.addresses, program.kernels, _pool_handle, stats, keep_alive=library
-            )
-            made.append((program.box, executable))
-        if not several:
-            return made[0][1]
-        kernels = {id(kernel) for program in programs for kernel in program.kernels.values()}
-        self.stats.kernels = len(kernels)
-        self.stats.launches = max(len(program.plan.steps) for program in programs)
-        return BucketedExecutable(graph.symbols, graph.input_types, graph.output_types, made, self.stats)
-
-
-def _kept(box: Box, plan: Plan, kernels: Mapping[str, str], entry: str) -> dict[str, Any]:
-    """What is kept on disk of a program: the keys of its objects, by name of kernel, and that of its entry."""
-    return {"box": box, "plan": plan_to_json(plan), "kernels": kernels, "entry": entry}
 
 
 def _levels(regions: RegionGraph, choices: Mapping[str, Choice], plan: Plan) -> dict[str, str]:
@@ -523,10 +460,6 @@ def _check_dtypes(graph: GraphOp) -> None:
                 raise UnsupportedTargetError(
                     f"{op.name} has a value of {dtype}{where}; target 'cpu' holds {listed}"
                 )
-
-
-def _pool_handle(threads: int) -> int:
-    return process_pool().handle if threads > 1 else 0
 
 
 def _form(forms: Forms, region: Region, key: str, choice: Choice) -> Region:
