@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """`lanes`: 32-bit lanes of a vector register; `registers`: how many there are; `l1`, `l2`: bytes of a core's first and
-    second cache; `flops`: f32 operations per second of one core; `bandwidth`: bytes per second that one core reads from
-    memory; `target`: the name of target and processor, under which results are kept."""
+    """`lanes`: 32-bit lanes of a vector register; `registers`: how many there are; `l1`, `l2`: bytes of a core's first
+    and second cache; `flops`: f32 operations per second of one core; `bandwidth`: bytes per second that one core reads
+    from memory; `target`: the name of target and processor, under which results are kept."""
 
     lanes: int
     registers: int
