@@ -170,23 +170,33 @@ class Generator(NestGenerator):
 
     def _estimates(self, seconds: Seconds, factors: tuple[Factor, ...]) -> tuple[Estimate, ...]:
         """Those of a region that takes one core so long, its traffic aside, and has the outermost factors."""
-        return self._phased_estimates([(seconds, factors)])
+        grids = self._grids(factors)
+        return tuple(
+            Estimate(with_traffic(core, traffic), grid)
+            for core, traffic, grid in zip(seconds, self.traffic, grids, strict=True)
+        )
+
+    def _grids(self, factors: tuple[Factor, ...]) -> tuple[int, ...]:
+        """How many independent parts the parallel loops of a nest have, at each of the sizes."""
+        parallel = [position for position, factor in enumerate(factors) if factor.role == "parallel"]
+        return tuple(math.prod(trips(shapes, factors, p) for p in parallel) for shapes in self.priced)
 
     def _phased_estimates(self, phases: Sequence[tuple[Seconds, tuple[Factor, ...]]]) -> tuple[Estimate, ...]:
         """Those of a region of several nests that wait for each other."""
-        found: list[Estimate] = []
-        for number, (shapes, traffic) in enumerate(zip(self.priced, self.traffic, strict=True)):
-            parts = [seconds[number] for seconds, _ in phases]
-            grids = [
-                math.prod(
-                    trips(shapes, factors, p) for p, factor in enumerate(factors) if factor.role == "parallel"
-                )
-                for _, factors in phases
-            ]
-            core = sum(parts)
-            before = tuple((part / core, grid) for part, grid in zip(parts[:-1], grids, strict=False) if core)
-            found.append(Estimate(with_traffic(core, traffic), grids[-1], before))
-        return tuple(found)
+        seconds = add_seconds([each for each, _ in phases])
+        last = self._estimates(seconds, phases[-1][1])
+        grids = [self._grids(factors) for _, factors in phases[:-1]]
+        return tuple(
+            replace(
+                estimate,
+                before=tuple(
+                    (part[number] / whole, grid[number])
+                    for (part, _), grid in zip(phases[:-1], grids, strict=True)
+                    if whole
+                ),
+            )
+            for number, (estimate, whole) in enumerate(zip(last, seconds, strict=True))
+        )
 
     def _parallel(self, factors: tuple[Factor, ...], view: StageView) -> tuple[Factor, ...]:
         """Make leading loops over free indices parallel until there is work for every core."""
