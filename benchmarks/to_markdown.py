@@ -10,6 +10,22 @@ from typing import Any
 from luminal.bench import most_speedup, speedup, summary
 
 
+def figures(content: dict[str, Any]) -> str:
+    """The table of a suite of measurements."""
+    lines = ["| measurement | case | threads | value | wanted | |", "|---|---|---|---|---|---|"]
+    for row in content["measurements"]:
+        met = {True: "met", False: "not met", None: ""}[row["met"]]
+        lines.append(
+            f"| {row['measurement']} | {row['case']} | {row['threads']} "
+            f"| {row['value']:.4g} {row['unit']} | {row['wanted']} | {met} |"
+        )
+    lines += ["", "| case | threads | Luminal, ms | others, ms |", "|---|---|---|---|"]
+    for row in content["rows"]:
+        peers = ", ".join(f"{peer} {milliseconds:.3f}" for peer, milliseconds in row["peers"].items())
+        lines.append(f"| {row['case']} | {row['threads']} | {row['luminal_ms']:.3f} | {peers} |")
+    return "\n".join(lines)
+
+
 def table(content: dict[str, Any]) -> str:
     rows: list[dict[str, Any]] = content["rows"]
     peers = list(rows[0]["peers"])
@@ -49,4 +65,5 @@ def table(content: dict[str, Any]) -> str:
 if __name__ == "__main__":
     if len(sys.argv) != 2:
         sys.exit(__doc__)
-    print(table(json.loads(Path(sys.argv[1]).read_text())))
+    read = json.loads(Path(sys.argv[1]).read_text())
+    print(figures(read) if "measurements" in read else table(read))

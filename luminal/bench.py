@@ -1,6 +1,7 @@
 """`luminal bench`: compares eager, Inductor and Luminal on a suite, in processes that take turns.
 
 The coordinator here only hands out turns, compares results and prints; luminal/bench_worker.py does the work.
+A suite that is a package has measurements instead of cases, and luminal/bench_measure.py runs them.
 How a number comes about, and what the JSON file holds, is in benchmarks/README.md.
 """
 
@@ -63,10 +64,14 @@ class Suite(Protocol):
 
 
 def suite_file(name: str) -> Path:
-    """The file of a suite, by its name in benchmarks/ or by its path."""
+    """The file of a suite, by its name in benchmarks/ or by its path: of a package, its `__init__.py`."""
+    if (SUITES / name / "__init__.py").is_file():
+        return SUITES / name / "__init__.py"
     path = Path(name) if name.endswith(".py") else SUITES / f"{name}.py"
     if not path.is_file():
-        known = ", ".join(sorted(entry.stem for entry in SUITES.glob("*.py"))) or "none is installed"
+        files = {entry.stem for entry in SUITES.glob("[!_]*.py")}
+        packages = {entry.parent.name for entry in SUITES.glob("*/__init__.py")}
+        known = ", ".join(sorted(files | packages)) or "none is installed"
         raise BenchmarkError(f"no suite {name!r}: there is no file {path}. Known by name: {known}")
     return path
 
@@ -295,9 +300,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", type=Path, help="write rows, machine and settings to this file")
     parser.add_argument("--threads", default="1,2", help="thread counts, separated by commas (default 1,2)")
     parser.add_argument("--peers", default="eager,inductor", help="what to compare with; eager is always in")
-    parser.add_argument("--only", default="", help="only cases whose name contains this text")
+    parser.add_argument(
+        "--only", default="", help="only cases, or measurements, whose name contains this text"
+    )
     parser.add_argument("--rounds", type=int, help=f"slices of each contender (default {ROUNDS})")
-    parser.add_argument("--quick", action="store_true", help="few cases, few rounds")
+    parser.add_argument("--quick", action="store_true", help="few cases, few rounds, small sizes")
+    parser.add_argument(
+        "--samples", type=int, default=10_000, help="candidates that suite search compares (default: 10000)"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of what suite search draws (default: 0)")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -305,12 +316,15 @@ def run(options: argparse.Namespace) -> int:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+    from luminal import bench_measure
     from luminal.bench_peak import peak_gflops
 
-    console = Console()
-    console.width = max(console.width, 100)
     file = suite_file(options.suite)
     suite = load_suite(file)
+    if file.name == "__init__.py":
+        return bench_measure.run(options, file, cast(Any, suite).MEASUREMENTS)
+    console = Console()
+    console.width = max(console.width, 100)
     peers = ["eager", *(name for name in options.peers.split(",") if name and name != "eager")]
     unknown = [name for name in peers if name not in CONTENDERS or name == "luminal"]
     if unknown:

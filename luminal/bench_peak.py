@@ -5,9 +5,10 @@ from __future__ import annotations
 import ctypes
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from luminal.emit_cpu.jit import Target, compile_object, load_object
 
@@ -17,6 +18,8 @@ PASSES = 7
 SECONDS = 0.05
 COPIED = 64 << 20
 """Bytes that each core copies: more than caches hold."""
+READS = 8
+"""How often a reader reads its arrays in one call, so that starting its threads counts for little."""
 
 
 def peak_gflops(threads: int) -> float:
@@ -45,6 +48,37 @@ def memory_gbytes(threads: int) -> float:
 
     best = min(_seconds(copy, 1, threads) for _ in range(PASSES))
     return 2.0 * COPIED * threads / best / 1e9
+
+
+def reader(arrays: Sequence[NDArray[np.float32]], threads: int) -> Callable[[], None]:
+    """A function that reads all of some arrays READS times where they lie, a part of each by each of `threads` cores.
+
+    Nothing but loads and additions: no kernel that needs these bytes takes less time.
+    """
+    target = Target.host()
+    lanes = target.vector_bits // 32
+    library = load_object(compile_object(_reading(lanes), target), ["read"])
+    function = ctypes.CFUNCTYPE(ctypes.c_float, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(
+        library["read"]
+    )
+    step = lanes * ACCUMULATORS
+    parts = [[array.reshape(-1)[n * array.size // threads :] for array in arrays] for n in range(threads)]
+
+    def part(number: int) -> None:
+        for array, mine in zip(arrays, parts[number], strict=True):
+            function(mine.ctypes.data, array.size // threads // step, READS)
+
+    def read() -> None:
+        # the library must live as long as the function
+        assert library
+        workers = [threading.Thread(target=part, args=(number,)) for number in range(1, threads)]
+        for worker in workers:
+            worker.start()
+        part(0)
+        for worker in workers:
+            worker.join()
+
+    return read
 
 
 def _seconds(function: Callable[[int], object], rounds: int, threads: int) -> float:
@@ -92,5 +126,51 @@ done:
 {sums}
   %result = extractelement {vector} %s{ACCUMULATORS - 1}, i32 0
   ret float %result
+}}
+"""
+
+
+def _reading(lanes: int) -> str:
+    """float read(ptr data, i64 blocks, i64 rounds): a block is one vector for each accumulator."""
+    vector = f"<{lanes} x float>"
+    chains = range(ACCUMULATORS)
+    begins = "\n".join(
+        f"  %a{n} = phi {vector} [ zeroinitializer, %entry ], [ %b{n}, %block ]" for n in chains
+    )
+    steps = "\n".join(
+        f"  %p{n} = getelementptr {vector}, ptr %data, i64 %v{n}\n"
+        f"  %x{n} = load {vector}, ptr %p{n}, align 4\n"
+        f"  %b{n} = fadd {vector} %a{n}, %x{n}"
+        for n in chains
+    )
+    numbers = "\n".join(f"  %v{n} = add i64 %base, {n}" for n in chains)
+    sums = "\n".join(
+        f"  %s{n} = fadd {vector} %b{n}, {f'%s{n - 1}' if n else 'zeroinitializer'}" for n in chains
+    )
+    return f"""
+define float @read(ptr %data, i64 %blocks, i64 %rounds) {{
+entry:
+  %total = mul i64 %blocks, %rounds
+  %none = icmp eq i64 %total, 0
+  br i1 %none, label %empty, label %block
+block:
+  %i = phi i64 [ 0, %entry ], [ %next, %block ]
+  %at = phi i64 [ 0, %entry ], [ %after, %block ]
+{begins}
+  %base = mul i64 %at, {ACCUMULATORS}
+{numbers}
+{steps}
+  %next = add i64 %i, 1
+  %beside = add i64 %at, 1
+  %ends = icmp eq i64 %beside, %blocks
+  %after = select i1 %ends, i64 0, i64 %beside
+  %more = icmp ult i64 %next, %total
+  br i1 %more, label %block, label %done
+done:
+{sums}
+  %result = extractelement {vector} %s{ACCUMULATORS - 1}, i32 0
+  ret float %result
+empty:
+  ret float 0.0
 }}
 """
