@@ -34,6 +34,7 @@ from luminal.dim.core import (
 )
 from luminal.dim.rules import divide_exact, extremum
 from luminal.dim.text import ir_text, parse_dim
+from luminal.errors import DimRangeError
 
 __all__ = [
     "Atom",
@@ -72,6 +73,8 @@ def dim(
     `buckets` are sizes and pairs (first, last) that get a program of their own; what none covers belongs to the general
     one. DimRangeError for buckets that overlap, leave the range or are none.
     """
+    if not isinstance(buckets, (list, tuple)):
+        raise DimRangeError(f"dim {name!r}: buckets must be a list of sizes and pairs, not {buckets!r}")
     return from_terms({(Symbol(name, min, max, [range_of(name, bucket) for bucket in buckets]),): 1})
 
 

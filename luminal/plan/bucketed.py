@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from numpy.typing import NDArray
@@ -21,6 +22,17 @@ from luminal.plan.executable import REMEMBERED, PlanExecutable, require_constant
 from luminal.stats import Stats
 
 Array = NDArray[Any]
+
+
+@dataclass
+class _Bindings:
+    """Constants, the programs that have not yet taken them in, and those that have, by sizes that were checked."""
+
+    constants: Mapping[int, Constant]
+    unbound: set[PlanExecutable]
+    ready: dict[tuple[int, ...], PlanExecutable] = field(
+        default_factory=dict[tuple[int, ...], PlanExecutable]
+    )
 
 
 class BucketedExecutable:
@@ -45,10 +57,8 @@ class BucketedExecutable:
         self.call_inputs, self.updates = first.call_inputs, first.updates
         self._positions = first.plan.constants
         self._lock = threading.Lock()
-        self._constants: Mapping[int, Constant] = {}
-        self._unbound: set[PlanExecutable] = set()
-        self._ready: dict[tuple[int, ...], PlanExecutable] = {}
-        """Programs by sizes that were checked, bound to the constants of now."""
+        self._of_thread = threading.local()
+        self._last = _Bindings({}, set())
 
     @property
     def stats(self) -> dict[str, Any]:
@@ -64,16 +74,14 @@ class BucketedExecutable:
     def bind_constants(self, constants: Mapping[int, Constant]) -> None:
         """As `PlanExecutable.bind_constants`, for all programs; each lays them out when it is first called."""
         require_constants(self._positions, constants)
-        with self._lock:
-            self._constants = dict(constants)
-            self._unbound = {program for _, program in self.programs}
-            self._ready = {}
+        self._of_thread.bound = self._last = _Bindings(constants, {program for _, program in self.programs})
 
     def run_pointers(self, inputs: Sequence[int], dims: Sequence[int], outputs: Sequence[int]) -> None:
         """As `PlanExecutable.run_pointers`."""
-        program = self._ready.get(tuple(dims))
+        bindings: _Bindings = getattr(self._of_thread, "bound", self._last)
+        program = bindings.ready.get(tuple(dims))
         if program is None:
-            program = self._prepare(tuple(dims))
+            program = self._prepare(tuple(dims), bindings)
         program.run_pointers(inputs, dims, outputs)
 
     def run(self, inputs: Sequence[Array], dims: Mapping[str, int] | None = None) -> list[Array]:
@@ -84,17 +92,17 @@ class BucketedExecutable:
         self._note_packed()
         return results
 
-    def _prepare(self, dims: tuple[int, ...]) -> PlanExecutable:
+    def _prepare(self, dims: tuple[int, ...], bindings: _Bindings) -> PlanExecutable:
         """The program of sizes that are new, bound."""
         _, program = self.program_of(dims)
         with self._lock:
-            if program in self._unbound:
-                program.bind_constants(self._constants)
-                self._unbound.discard(program)
+            if program in bindings.unbound:
+                program.bind_constants(bindings.constants)
+                bindings.unbound.discard(program)
                 self._note_packed()
-            if len(self._ready) >= REMEMBERED:
-                self._ready.clear()
-            self._ready[dims] = program
+            if len(bindings.ready) >= REMEMBERED:
+                bindings.ready.clear()
+            bindings.ready[dims] = program
         return program
 
     def _note_packed(self) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import threading
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -36,6 +38,8 @@ _SEGMENT = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
 _ARENA = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)
 _CHECKS: dict[str, type[LuminalError]] = {"index": IndexOutOfRangeError, "division": DivisionByZeroError}
 
+MOST_BOUND = 64
+"""Sets of constants whose layouts are kept: of as many layers of a model that are compiled as one."""
 REMEMBERED = 4096
 """Sizes whose arena is remembered, so that they need no checks again."""
 
@@ -53,6 +57,15 @@ class Bound:
         epoch: int,
     ) -> None:
         self.constants, self.slots, self.data, self.packed, self.epoch = constants, slots, data, packed, epoch
+
+    def is_of(self, constants: Sequence[Constant]) -> bool:
+        """Whether it is what these constants are now; those without an owner may have changed."""
+        return self.epoch == Epoch.current and all(
+            new.owner is not None
+            and new.owner is old.owner
+            and (new.address, new.version) == (old.address, old.version)
+            for new, old in zip(constants, self.constants, strict=True)
+        )
 
 
 class PlanExecutable:
@@ -91,7 +104,11 @@ class PlanExecutable:
         self._frames: list[Frame] = []
         self._constants = tuple(position for position in plan.constants if position < plan.given)
         """Positions of the constant inputs that callers give; folds compute the others."""
-        self._bound: Bound | None = None if self._constants else self._bind(())
+        self._recent: OrderedDict[tuple[tuple[int, int], ...], Bound] = OrderedDict()
+        """What was bound lately, by owners and addresses: instances of one model may share an executable."""
+        self._lock = threading.Lock()
+        self._of_thread = threading.local()
+        self._last: Bound | None = None if self._constants else self._bind(())
 
     def _native_segments(self, entry: Mapping[str, int]) -> list[tuple[Any, int]]:
         """What follows `start`: (function, -1) for native segments, (None, step) for library steps."""
@@ -121,7 +138,7 @@ class PlanExecutable:
     @property
     def packed(self) -> tuple[Array, ...]:
         """What is laid out anew of the constants that are bound."""
-        return () if self._bound is None else tuple(self._bound.packed)
+        return () if self._last is None else tuple(self._last.packed)
 
     @property
     def stats(self) -> dict[str, Any]:
@@ -132,10 +149,26 @@ class PlanExecutable:
     def bind_constants(self, constants: Mapping[int, Constant]) -> None:
         """Take in the constant inputs, by position, and lay out those that kernels read packed.
 
-        Their memory must stay where it is, and unchanged, until they are bound again.
+        Their memory must stay where it is, and unchanged, until they are bound again.  They are for the calls of this
+        thread, and of threads that have bound none.
         """
         require_constants(self._constants, constants)
-        self._bound = self._bind(tuple(constants[position] for position in self._constants))
+        wanted = tuple(constants[position] for position in self._constants)
+        key = tuple((id(constant.owner), constant.address) for constant in wanted)
+        with self._lock:
+            bound = self._recent.get(key)
+            if bound is None or not bound.is_of(wanted):
+                bound = self._recent[key] = self._bind(wanted)
+            self._recent.move_to_end(key)
+            if len(self._recent) > MOST_BOUND:
+                self._recent.popitem(last=False)
+        self._use(bound)
+
+    def _use(self, bound: Bound) -> None:
+        self._of_thread.bound = self._last = bound
+
+    def _in_use(self) -> Bound | None:
+        return getattr(self._of_thread, "bound", self._last)
 
     def _bind(self, constants: tuple[Constant, ...]) -> Bound:
         """UnsetInputError where constants are wanted that were never bound."""
@@ -179,11 +212,12 @@ class PlanExecutable:
         return view.view(type_.dtype.bit_carrier), constant
 
     def _current(self) -> Bound:
-        bound = self._bound
+        bound = self._in_use()
         if bound is None:
             raise UnsetInputError(f"constant inputs {list(self._constants)} were never bound")
         if bound.epoch != Epoch.current:  # parameters that changed unseen are folded and laid out anew
-            bound = self._bound = self._bind(bound.constants)
+            bound = self._bind(bound.constants)
+            self._use(bound)
         return bound
 
     # ---- calls
@@ -261,7 +295,7 @@ class PlanExecutable:
     def _bind_arrays(self, arrays: list[Array]) -> None:
         if not self._constants:
             return
-        bound = self._bound
+        bound = self._in_use()
         given = [arrays[position] for position in self._constants]
         addresses = [array.ctypes.data for array in given]
         # what is bound is kept alive, so an equal address is the same memory

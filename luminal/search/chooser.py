@@ -27,6 +27,8 @@ from luminal.search.samples import Samples
 from luminal.search.seeds import RECALLED, recalled, seed_trials
 from luminal.search.shapes import Shapes
 
+CALL_SECONDS = 8e-6
+"""What calling a kernel alone takes beside the kernel: it decides whether threads are woken for it."""
 SEEDS = 2
 """How many schedules from elsewhere are timed beside those that the budget allows."""
 
@@ -197,7 +199,8 @@ class TimedChooser:
         if best.seconds is None:
             return _choice(candidate), candidate.estimate.seconds(self.machine)
         grid = max(1, candidate.estimate.grid)
-        cost = int(best.seconds * 1e9 * min(self.machine.threads, grid) / grid)
+        own = best.seconds - CALL_SECONDS
+        cost = max(candidate.cost, int(own * 1e9 * min(self.machine.threads, grid) / grid))
         return Choice(candidate.schedule, max(1, cost), candidate.form), best.seconds
 
 

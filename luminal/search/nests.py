@@ -34,6 +34,8 @@ PARTIAL_STEPS = (256, 192, 320, 128, 160, 96)
 
 CAST_OPERATIONS = 2
 """Vector operations of a cast, to widen and to shift or convert."""
+LONG_SUM = 4
+"""Short sums that a long one is at least made up of, in rows."""
 
 Seconds = tuple[float, ...]
 """Of one core, at each of the sizes that schedules are priced for."""
@@ -149,7 +151,11 @@ class NestGenerator:
                     along[0] = Factor(lane, None, name=view.prefix + lane)
                 registers = [Factor(lane, tile, "tile")] if tile > 1 else []
                 registers.append(Factor(lane, lanes, "lane"))
+                if lane in sums and lane not in view.free:
+                    along += self._short_sums(lane, tile * lanes)
                 inner = [Factor(index, None) for index in between]
+                if inner and inner[-1].index not in sequential:
+                    inner += self._short_sums(inner[-1].index, unroll)
                 if unroll > 1 and inner and self._fits(inner[-1].index, unroll):
                     inner.append(Factor(inner[-1].index, unroll, "unroll"))
                 elif unroll > 1:
@@ -159,6 +165,12 @@ class NestGenerator:
                 seconds = self._row_seconds(view, view.stops, lane, tile * lanes)
                 for kept in self._keep_choices(view, lane, (*along, *registers), outer, sums):
                     yield Nest(all_factors, kept, seconds, "rows", (self.no_seconds,) * len(kept))
+
+    def _short_sums(self, index: str, covered: int) -> list[Factor]:
+        """As `_partial`, for sums of vectors, of which one step covers so much: where an edge is ragged too."""
+        steps = PARTIAL_STEPS[0]
+        is_long = self.shapes.sizes[index] >= LONG_SUM * steps * covered
+        return [Factor(index, steps, "partial")] if is_long else []
 
     def _row_seconds(self, view: StageView, stops: frozenset[Term], lane: str, step: int) -> Seconds:
         """Of a stage computed in vectors along the lane, `step` elements at a time."""

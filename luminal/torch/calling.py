@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import operator
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
@@ -67,11 +68,14 @@ class _Bound:
     epoch: int
     kept: list[torch.Tensor]
 
-    def holds(self, tensors: list[torch.Tensor]) -> bool:
+    def is_of(self, tensors: list[torch.Tensor]) -> bool:
+        """Whether it is of these parameters, not of those of another instance."""
+        return all(map(operator.is_, tensors, self.tensors))
+
+    def is_unchanged(self) -> bool:
         return (
-            all(map(operator.is_, tensors, self.tensors))
-            and _versions(tensors) == self.versions
-            and [tensor.data_ptr() for tensor in tensors] == self.addresses
+            _versions(self.tensors) == self.versions
+            and [tensor.data_ptr() for tensor in self.tensors] == self.addresses
         )
 
 
@@ -93,7 +97,8 @@ class CompiledGraph:
         slots = imported.inputs
         self._constants = [(position, slots[position]) for position in constants]
         self._parameters = sorted({s.argument for _, s in self._constants if s.constant is None})
-        self._bound: _Bound | None = None
+        self._of_thread = threading.local()
+        """What this thread has bound: instances of one model may share a compiled graph."""
         self._slots = [slots[position] for position in program.call_inputs]
         self._direct = (
             None if checked or any(map(_is_indirect, self._slots)) else [s.argument for s in self._slots]
@@ -146,11 +151,11 @@ class CompiledGraph:
 
     def _bind(self, given: Sequence[Any]) -> None:
         """Have the program lay out the parameters where they are not those of the last call."""
-        bound = self._bound
-        if bound is not None and bound.epoch == Epoch.current:
-            if self.freeze or bound.holds([given[number] for number in self._parameters]):
-                return
+        bound: _Bound | None = getattr(self._of_thread, "bound", None)
         tensors = [given[number] for number in self._parameters]
+        if bound is not None and bound.epoch == Epoch.current:
+            if bound.is_of(tensors) and (self.freeze or bound.is_unchanged()):
+                return
         constants: dict[int, Constant] = {}
         kept: list[torch.Tensor] = []
         for position, slot in self._constants:
@@ -159,7 +164,7 @@ class CompiledGraph:
             constants[position] = Constant(address, tensor, _versions([tensor])[0])
         self.program.bind_constants(constants)
         addresses = [tensor.data_ptr() for tensor in tensors]
-        self._bound = _Bound(tensors, _versions(tensors), addresses, Epoch.current, kept)
+        self._of_thread.bound = _Bound(tensors, _versions(tensors), addresses, Epoch.current, kept)
 
     def _address(
         self,

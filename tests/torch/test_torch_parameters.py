@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
@@ -20,9 +21,9 @@ def binds(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     bind = CompiledGraph._bind
 
     def counted(graph: CompiledGraph, given: Any) -> None:
-        before = graph._bound
+        before = getattr(graph._of_thread, "bound", None)
         bind(graph, given)
-        if graph._bound is not before:
+        if getattr(graph._of_thread, "bound", None) is not before:
             seen.append(1)
 
     monkeypatch.setattr(CompiledGraph, "_bind", counted)
@@ -167,3 +168,40 @@ def test_weight_norm_is_folded() -> None:
         torch.testing.assert_close(run(x), model(x))
     (graph,) = levels
     assert "hlo.sqrt" in graph["hlo"] and "primitive.sqrt" not in graph["primitive"]
+
+
+class Scaled(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(self.linear(x)) + 1
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("freeze", [False, True])
+def test_instances_of_one_module_have_their_own_parameters(freeze: bool, dynamic: bool) -> None:
+    """Dynamo gives them one compiled graph, called with other parameters; threads do not meet in it."""
+    models = [Scaled().eval() for _ in range(3)]
+    options = {"freeze": freeze}
+    compiled = [torch.compile(m, backend="luminal", options=options, dynamic=dynamic) for m in models]
+    inputs = [torch.randn(size, 8) for size in (3, 5)]
+    wanted = [[model(x).detach() for x in inputs] for model in models]
+    wrong: list[int] = []
+
+    def call(number: int, rounds: int) -> None:
+        with torch.no_grad():
+            for _ in range(rounds):
+                for x, expected in zip(inputs, wanted[number], strict=True):
+                    if not torch.allclose(compiled[number](x), expected, atol=1e-5):
+                        wrong.append(number)
+
+    for number in (0, 1, 2, 0):
+        call(number, 1)
+    threads = [threading.Thread(target=call, args=(number, 20)) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
