@@ -7,7 +7,7 @@ the layers of a model cost one.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from luminal.dim import product
@@ -21,7 +21,6 @@ from luminal.search.generate import Candidate
 from luminal.search.machine import Machine
 from luminal.search.samples import Samples
 
-Correction = Callable[[Candidate, Formed, Samples], float]
 LAUNCH_SECONDS = 1.5e-6
 GAIN = 0.12
 """A move is made where the regions that it changes cost that much less, as a part of what they did: the model is not
@@ -46,7 +45,10 @@ class Priced:
 
 
 class CutSearch:
-    """Prices cuts of one graph for one machine, with sizes for the graph's symbols."""
+    """Prices cuts of one graph for one machine, with sizes for the graph's symbols.
+
+    `leading`: by which candidate each of the regions is priced that `estimates` did not know.
+    """
 
     def __init__(
         self,
@@ -55,12 +57,11 @@ class CutSearch:
         samples: Samples,
         forms: Forms | None = None,
         estimates: dict[str, list[float]] | None = None,
-        correct: Correction = lambda candidate, formed, samples: 1.0,
     ) -> None:
-        """`estimates`: what the regions of another graph cost, for the same machine and sizes; added to.  `correct`: by
-        what the model's seconds of a region's candidate are multiplied."""
+        """`estimates`: what the regions of another graph cost, for the same machine and sizes; added to."""
         self.partition, self.machine, self.samples = partition, machine, samples
-        self.forms, self.correct = forms or Forms(), correct
+        self.forms = forms or Forms()
+        self.leading: dict[str, tuple[Formed, Candidate]] = {}
         self._prices: dict[str, float] = {}
         self._estimates: dict[str, list[float]] = {} if estimates is None else estimates
         self._weights = [1.0] * len(samples.all)
@@ -219,8 +220,8 @@ class CutSearch:
             found = [float("inf")]
             forms = self.forms.of(region, formed.key)
             for candidate, _ in legal_candidates(region, self.machine, samples, forms, coarse=True):
-                factor = self.correct(candidate, formed, samples)
-                factor *= 1 + STAGE_COST * len(region.inner) * (not candidate.form)
+                self.leading[formed.key] = formed, candidate
+                factor = 1 + STAGE_COST * len(region.inner) * (not candidate.form)
                 estimates = (e.seconds(self.machine) for e in candidate.estimates)
                 found = [factor * seconds + LAUNCH_SECONDS for seconds in estimates]
                 break

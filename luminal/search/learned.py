@@ -76,7 +76,7 @@ class LearnedModel:
             schedule = parse_schedule(timing.schedule)
             if key not in self._works:
                 self._works[key] = _Work(Shapes(parse_region(timing.region), timing.sizes))
-        except (LuminalError, ValueError, KeyError):
+        except (LuminalError, ValueError, KeyError, TypeError):
             return
         self._learn(self._works[key].features(schedule, timing.form), timing.estimate or 0.0, timing.seconds)
 

@@ -24,14 +24,14 @@ from luminal.search.region_timer import Clock, RegionTimer, TimedRegion
 from luminal.search.samples import Samples
 from luminal.search.timing import HOPELESS
 
-EXPLORE = 0.3
+EXPLORE = 0.08
 """Of the bonus, as a part of what a choice changes."""
 WIDEN = 2.0
 """A state has so many choices at its first visit, and the square root of its visits times as many later."""
-PRIORITY = 0.1
-"""What a portion more is expected to gain of a region, where cuts are expected to gain what the model says."""
-JITTER = 0.2
-"""How far what is expected is drawn off, so that searches of other seeds try other things."""
+PORTIONS, PORTION_GAIN = 2, 0.1
+"""What a portion more is expected to gain of a region, a part of it, and how many portions this weighs as."""
+DOUBT = 0.25
+"""The deviation of what the model says that cuts gain, as a part of what they change."""
 MOVES: Mapping[str, int] = {"merge": 8, "join": 6, "part": 6, "keep": 3, "inline": 3}
 """Kinds of moves, and how many of each are priced at a state: those that could save most."""
 LAST = 0.2
@@ -48,7 +48,7 @@ class State:
     move: str = ""
     visits: int = 0
     choices: list[Choice] = field(default_factory=list["Choice"])
-    waiting: list[tuple[float, Choice]] | None = None
+    waiting: list[Choice] | None = None
 
     @property
     def counts(self) -> Counter[str]:
@@ -59,7 +59,8 @@ class State:
 class Choice:
     """What can be done in a state: go to another one, or time a portion more of a region.
 
-    `share`: the part of the state's seconds that it changes; `gained`: parts of the first seconds, summed over visits.
+    `share`: the part of the state's seconds that it changes; `gained`: parts of the first seconds, summed over visits,
+    and the `most` at one.
     """
 
     what: str
@@ -95,12 +96,13 @@ class OuterSearch:
     ) -> None:
         self.partition, self.samples, self.timer, self.clock = partition, samples, timer, clock
         self.progress = progress
-        self.prices = CutSearch(partition, timer.machine, samples, timer.chooser.forms, correct=timer.correct)
+        self.prices = CutSearch(partition, timer.machine, samples, timer.chooser.forms)
         self.deadline = clock() + seconds
         self.last = self.deadline - LAST * seconds
         self.prices.weigh(first)
         self.states: dict[frozenset[tuple[str, int]], State] = {}
         self._timed: dict[str, TimedRegion] = {}
+        self.portions, self.portion_gain = 0, 0.0
         root = self._state(self.prices.price(first))
         assert root is not None
         self.root = self.best = root
@@ -165,8 +167,11 @@ class OuterSearch:
         before = [self.seconds(each) for each, _ in way]
         if choice.state is None:
             region = self.region(choice.key, state)
+            whole = self._seconds(choice.key)
             self.timer.widen(region, self.last)
             choice.is_over = region.is_spent
+            self.portions += 1
+            self.portion_gain += 1 - self._seconds(choice.key) / whole
             reached = self.seconds(state)
         else:
             choice.state.visits += 1
@@ -192,11 +197,12 @@ class OuterSearch:
     def _pick(self, state: State) -> Choice | None:
         """A new choice where the state may have one more, else the one with the highest bound."""
         if state.waiting is None:
-            state.waiting = sorted(self._expand(state), key=lambda each: -each[0])
+            state.waiting = self._expanded(state)
         tried = [choice for choice in state.choices if not choice.is_over]
         wanted = max(1.0, WIDEN * math.sqrt(state.visits))
         while state.waiting and len(tried) < wanted:
-            _, choice = state.waiting.pop(0)
+            choice = max(state.waiting, key=lambda choice: self._expected(state, choice))
+            state.waiting.remove(choice)
             if choice.state is not None or not self.region(choice.key, state).is_spent:
                 state.choices.append(choice)
                 return choice
@@ -209,25 +215,31 @@ class OuterSearch:
 
     # ---- what can be done
 
-    def _expand(self, state: State) -> Iterator[tuple[float, Choice]]:
-        """All choices of a state, each with what it is expected to gain."""
+    def _expanded(self, state: State) -> list[Choice]:
+        """All choices of a state."""
         whole = self.seconds(state)
+        found: list[Choice] = []
         for key, count in state.counts.items():
             region = self.region(key, state)
-            share = count * self._seconds(key) / whole
             if region.is_timed and not region.is_spent:
-                yield self._expected(PRIORITY * share), Choice(f"time {key}", share, key=key)
+                found.append(Choice(f"time {key}", count * self._seconds(key) / whole, key=key))
         for what, priced in self._moved(state):
-            found = self._state(priced, state, what)
-            if found is None:
-                continue
-            changed = state.counts - found.counts
-            share = sum(count * self._seconds(key) for key, count in changed.items()) / whole
-            gain = (whole - self.seconds(found)) / whole
-            yield self._expected(gain), Choice(what, max(share, 0.0), found)
+            made = self._state(priced, state, what)
+            if made is not None:
+                gone = state.counts - made.counts
+                share = sum(count * self._seconds(key) for key, count in gone.items()) / whole
+                found.append(Choice(what, share, made))
+        return found
 
-    def _expected(self, gain: float) -> float:
-        return gain + abs(gain) * self.timer.random.uniform(-JITTER, JITTER)
+    def _expected(self, state: State, choice: Choice) -> float:
+        """What a choice of a state is expected to gain: by what is known now, as a part of the state's seconds.
+
+        A portion gains as much of its region as portions did so far; of cuts the model is doubted.
+        """
+        if choice.state is None:
+            return choice.share * (PORTIONS * PORTION_GAIN + self.portion_gain) / (PORTIONS + self.portions)
+        gain = 1 - self.seconds(choice.state) / self.seconds(state)
+        return gain + choice.share * self.timer.random.gauss(0.0, DOUBT)
 
     def _moved(self, state: State) -> Iterator[tuple[str, Priced]]:
         """Cuts that moves lead to, priced by the model; the first cuts of all, from where the search begins."""
@@ -291,6 +303,8 @@ class OuterSearch:
 
     def _seconds(self, key: str) -> float:
         timed = self._timed.get(key)
-        if timed is None or timed.seconds is None:
-            return self.prices.seconds(key)
-        return timed.seconds + LAUNCH_SECONDS
+        if timed is not None and timed.seconds is not None:
+            return timed.seconds + LAUNCH_SECONDS
+        formed, candidate = self.prices.leading[key]
+        factor = self.timer.correct(candidate, formed, self.samples.of(formed.symbols))
+        return factor * (self.prices.seconds(key) - LAUNCH_SECONDS) + LAUNCH_SECONDS

@@ -11,7 +11,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
+from luminal.dialects.kernel.region_text import region_text
 from luminal.dialects.kernel.terms import Region
+from luminal.errors import ScheduleError
 from luminal.passes.region_former import Formed
 from luminal.search.candidates import legal_candidates, refusal
 from luminal.search.chooser import SEEDS, Choice, TimedChooser, _bucket_of, _timings, choice_of
@@ -27,8 +29,8 @@ from luminal.search.shapes import Shapes
 Clock = Callable[[], float]
 Name = tuple[str, str]
 """A candidate's form and schedule, as text."""
-PORTION = 4
-"""Candidates that are timed at once, beside the best one before."""
+BEGINNING, PORTION = 2, 4
+"""Candidates that are timed at once: at first, at least, beside the model's; and beside the best one before."""
 WINDOW = 12
 """All but the first of a portion are drawn from so many that the model puts next, and from mutations of the best."""
 
@@ -112,7 +114,10 @@ class RegionTimer:
     def _opened(self, formed: Formed, samples: Samples) -> TimedRegion:
         region, seen = formed.region, Enumeration()
         forms = self.chooser.forms.of(region, formed.key)
-        first, _ = next(legal_candidates(region, self.machine, samples, forms, seen=seen))
+        found = next(legal_candidates(region, self.machine, samples, forms, seen=seen), None)
+        if found is None:
+            raise ScheduleError(f"the region has no legal schedule:\n{region_text(region)}")
+        first = found[0]
         named = {"": region, **{form.name: form.region for form in forms}}
         opened = TimedRegion(formed, samples, named, seen, first, first, is_timed=samples.is_valid)
         opened.known.add(_name(first))
@@ -199,7 +204,7 @@ class RegionTimer:
                 families.add(_family(candidate))
                 found.append(candidate)
         drawn = self._drawn(order)
-        found += self._new(region, drawn, PORTION - len(found))
+        found += self._new(region, drawn, BEGINNING - len(found))
         return found[: self.candidates - 1]
 
     def _portion(self, region: TimedRegion) -> list[Candidate]:

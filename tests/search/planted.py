@@ -1,4 +1,4 @@
-"""A made-up machine: seconds of candidates are a function of their text, and a clock advances by what timing would take."""
+"""A made-up machine: seconds of candidates are a function of their text, a clock moves by what timing would take."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from luminal.dialects.kernel.terms import Region
 from luminal.search.generate import Candidate
 from luminal.search.profile import Budget, Outcome, Trial
 
-PREPARING, EACH = 0.2, 0.3
+PREPARING, EACH = 0.1, 0.1
 """Seconds that a call of the profiler takes, and each candidate of it."""
 Seconds = Callable[[Region, Candidate], float]
 
