@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from luminal.search.configured import Chooser
     from luminal.search.forms import Forms
     from luminal.search.hlo_search import Lowered
+    from luminal.search.long_search import LongSearch
     from luminal.search.record import SearchRecord
     from luminal.search.samples import Samples
 
@@ -96,12 +97,14 @@ class _Part:
 
 @dataclass(frozen=True)
 class _Search:
-    """What decides schedules and takes down how; `shown` shows the search of so many regions while it is open."""
+    """What decides schedules and takes down how; `long` decides cuts too, where there is time for it; `shown` shows the
+    search of so many regions while it is open."""
 
     forms: Forms
     chooser: Chooser
     record: SearchRecord
     compiler: KernelCompiler | None
+    long: LongSearch | None
     shown: Callable[[int], AbstractContextManager[None]]
 
 
@@ -115,7 +118,7 @@ class _Compilation:
     chosen: dict[tuple[str, str], Choice] = field(default_factory=dict[tuple[str, str], "Choice"])
     kernels: LoadedKernels = field(default_factory=LoadedKernels)
     contests: bool = True
-    """Whether library kernels may be timed against generated ones; not while just that is done."""
+    """Whether library kernels may be timed against generated ones, and cuts searched; not while just that is done."""
 
     def run(self) -> Compiled:
         graph = graph_of(self.module)
@@ -158,6 +161,7 @@ class _Compilation:
         search = self._search(graph, forms, config)
         parts = self._parts(lowered.graph, forms, estimates, config)
         with search.shown(sum(len(part.regions.regions) for part in parts)):
+            parts = self._recut(parts, search.long, config)
             programs = [self._program(part, lowered.folds, search, wanted) for part in parts]
         if key is not None:
             keep_programs(key, programs)
@@ -291,8 +295,26 @@ class _Compilation:
             return initial_cuts(partition)
         return CutSearch(partition, host_machine(thread_count()), samples, forms, estimates).run()
 
+    def _recut(self, parts: list[_Part], long: LongSearch | None, config: SearchConfig) -> list[_Part]:
+        """The parts under cuts that a long search finds, but for those that a config has cut."""
+        from luminal.passes.cuts import Partition
+        from luminal.passes.form_regions import form_regions
+        from luminal.search.config import graph_digest
+
+        if long is None:
+            return parts
+        found: list[_Part] = []
+        with self.stats.stage("schedule"):
+            for part in parts:
+                digest, partition = graph_digest(part.graph), Partition.of(part.graph)
+                if digest not in config.graphs:
+                    cuts = long.cuts(digest, partition, part.samples, part.cuts, len(parts))
+                    part = replace(part, cuts=cuts, regions=form_regions(partition, cuts))
+                found.append(part)
+        return found
+
     def _search(self, graph: GraphOp, forms: Forms, config: SearchConfig) -> _Search:
-        from luminal.plan.choosers import PlainChooser, timed_chooser
+        from luminal.plan.choosers import PlainChooser, long_search, timed_chooser
         from luminal.plan.native_kernels import KernelCompiler
         from luminal.progress import shown
         from luminal.search.configured import ConfiguredChooser
@@ -301,16 +323,18 @@ class _Compilation:
         if self.target == "kernel":
             record = SearchRecord()
             plain = ConfiguredChooser(PlainChooser(), config, forms, record)
-            return _Search(forms, plain, record, None, lambda regions: contextlib.nullcontext())
+            return _Search(forms, plain, record, None, None, lambda regions: contextlib.nullcontext())
         compiler = KernelCompiler(Target.host(), graph.licences, self.options.cache)
         timed = timed_chooser(compiler, self.options, forms)
-        chooser = ConfiguredChooser(timed, config, forms, timed.record)
+        long = long_search(timed, self.options) if self.contests else None
+        chooser = ConfiguredChooser(long or timed, config, forms, timed.record)
         at_once = self.options.mode == "max-autotune"
         return _Search(
             forms,
             chooser,
             timed.record,
             compiler,
+            long,
             lambda regions: shown(timed.record, regions, timed.budget, at_once),
         )
 

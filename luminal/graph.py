@@ -352,7 +352,7 @@ class Graph:
         self._space = SearchSpace(runtime_class, options, module, interface, self._revision)
 
     def search(self, runtime: R, candidates: int = 10) -> R:
-        """Compile for `runtime`, timing at most so many candidates, and load the winner into it.
+        """Compile for `runtime`, timing at most so many candidates of each region, and load the winner into it.
 
         Errors: GraphError if `build_search_space` was not called for this class, or the graph has changed since.
         """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from collections.abc import Mapping
@@ -16,6 +17,7 @@ _PROCESSORS = os.cpu_count() or 1
 MODES = ("default", "max-autotune")
 BUCKETS = ("auto", "declared")
 PROFILING = ("workers", "local")
+VERIFY = ("full", "ordinary")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,11 @@ class CompileOptions:
     the mode says. `buckets`: "declared" for those of the dims alone, "auto" to let the roofline advise some where no
     dim has any. `config` is what an earlier search found (`luminal/search/config.py`), as text or as the path of a
     file: what it knows is not searched.
+
+    `budget`: seconds for which the cuts of a graph and the candidates of its regions are searched together, 0 for as
+    long as the mode says; `seed` of what that search draws; `timeout`: seconds that one run of a candidate may take
+    beside what is expected, before its process is killed, 0 for the usual; `verify`: whether candidates are compared
+    with the reference on hostile data too ("full"), or on "ordinary" data alone.
     """
 
     constants: tuple[int, ...] = ()
@@ -39,11 +46,16 @@ class CompileOptions:
     cache: bool = True
     buckets: str = "auto"
     config: str = ""
+    budget: float = 0.0
+    seed: int = 0
+    timeout: float = 0.0
+    verify: str = "full"
 
     def __post_init__(self) -> None:
         if self.mode not in MODES:
             raise OptionError(f"mode {self.mode!r} is not known; modes are {', '.join(map(repr, MODES))}")
         check_buckets(self.buckets)
+        check_search(self.budget, self.seed, self.timeout, self.verify)
         if self.candidates < 0:
             raise OptionError(f"candidates must be 0 or more, not {self.candidates}")
         if len({given for given, _ in self.updates}) != len(self.updates):
@@ -72,13 +84,24 @@ class CompileOptions:
     @property
     def key(self) -> str:
         """The part of the options that changes what is compiled, as text."""
-        return repr(replace(self, cache=True))
+        return repr(replace(self, cache=True, timeout=0.0, verify=VERIFY[0]))
 
 
 def check_buckets(name: str) -> None:
     """OptionError for what is none of BUCKETS."""
     if name not in BUCKETS:
         raise OptionError(f"buckets {name!r} is not known; known are {', '.join(map(repr, BUCKETS))}")
+
+
+def check_search(budget: float, seed: int, timeout: float, verify: str) -> None:
+    """OptionError for seconds, a seed or a level of verification that cannot be."""
+    for name, seconds in (("budget", budget), ("timeout", timeout)):
+        if not isinstance(seconds, (int, float)) or isinstance(seconds, bool) or not 0 <= seconds < math.inf:
+            raise OptionError(f"{name} must be a number of seconds, 0 or more, not {seconds!r}")
+    if not isinstance(seed, int) or isinstance(seed, bool):
+        raise OptionError(f"seed must be a whole number, not {seed!r}")
+    if verify not in VERIFY:
+        raise OptionError(f"verify {verify!r} is not known; known are {', '.join(map(repr, VERIFY))}")
 
 
 def thread_count() -> int:

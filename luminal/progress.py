@@ -38,7 +38,7 @@ class ProgressLine:
     """The text of the line, from what a search tells it, for a terminal of 80 columns.
 
     Regions done, candidates timed and why others were rejected, the best of the last region that was timed, seconds
-    that have passed, and the most that the budgets of what is left allow.
+    that have passed, and the most that the budgets of what is left allow; before that, how the search of cuts goes on.
     """
 
     def __init__(self, regions: int, budget: Budget) -> None:
@@ -46,12 +46,16 @@ class ProgressLine:
         self.started = self.region_started = time.perf_counter()
         self.done = self.timed = self.illegal = self.slower = 0
         self.seen = Enumeration()
-        self.best = ""
+        self.best = self.outer = ""
 
     def begins(self, key: str, seen: Enumeration) -> None:
         self._expect(seen)
 
+    def cuts(self, states: int, timed: int, seconds: float, left: float) -> None:
+        self.outer = f"cuts {states} | {timed} timed | best {seconds * 1e6:.1f} us a call | {left:.0f} s left"
+
     def _expect(self, seen: Enumeration) -> None:
+        self.outer = ""
         self.seen, self.region_started = seen, time.perf_counter()
 
     def ends(self, record: RegionRecord) -> None:
@@ -66,6 +70,8 @@ class ProgressLine:
             self.best = f"best {min(times) * 1e6:.1f} us"
 
     def text(self) -> str:
+        if self.outer:
+            return self.outer
         now = time.perf_counter()
         left = max(0.0, self.budget.seconds - (now - self.region_started))
         left += self.budget.seconds * max(0, self.regions - self.done - 1)
@@ -98,6 +104,13 @@ class _Live(ProgressLine):
 
     def begins(self, key: str, seen: Enumeration) -> None:
         super().begins(key, seen)
+        self._start()
+
+    def cuts(self, states: int, timed: int, seconds: float, left: float) -> None:
+        super().cuts(states, timed, seconds, left)
+        self._start()
+
+    def _start(self) -> None:
         if not self.live.is_started and time.perf_counter() - self.started >= self.patience:
             self.live.start()
 

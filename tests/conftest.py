@@ -37,6 +37,8 @@ def pytest_configure(config: pytest.Config) -> None:
     # The first candidate of each kernel, untimed: the same program at each run. Tests of the search have a
     # budget of their own.
     choosers.BUDGETS = {**choosers.BUDGETS, "default": Budget(candidates=1)}
+    # No long search of whole graphs, but where a test states a budget for it.
+    choosers.LONG_SECONDS = dict.fromkeys(choosers.LONG_SECONDS, 0.0)
     # Two test processes on two cores: more threads would only fight. Tests about threads set their own.
     if os.environ.get("PYTEST_XDIST_WORKER"):
         torch.set_num_threads(1)

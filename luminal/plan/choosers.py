@@ -18,17 +18,25 @@ from luminal.search.candidates import plain_candidate
 from luminal.search.chooser import Choice, TimedChooser, Wanted
 from luminal.search.database import FILE_NAME, Database
 from luminal.search.forms import Forms
+from luminal.search.long_search import LongSearch
 from luminal.search.machine import Machine
 from luminal.search.profile import Budget, LocalProfiler, Profiler
 from luminal.search.samples import Samples
 from luminal.search.soundness import Reporter
-from luminal.search.worker_profiler import WorkerProfiler
+from luminal.search.worker_profiler import PATIENCE, WorkerProfiler
 from luminal.search.workers import WorkersUnavailableError, process_crew
 
 BUDGETS: Mapping[str, Budget] = {
     "default": Budget(),
     "max-autotune": Budget(candidates=24, seconds=8.0, timing=0.05),
 }
+LONG_SECONDS: Mapping[str, float] = {"default": 0.0, "max-autotune": 60.0}
+"""For how long cuts and candidates of a graph are searched together, by mode; 0: the model cuts, and each region is
+searched alone."""
+LONG_CANDIDATES = 96
+"""Of a region that a long search times at most, where no option says how many."""
+ALONE = 0.05
+"""What part of that a region may take which no cut decides, and which is searched afterwards."""
 
 
 class PlainChooser:
@@ -66,7 +74,18 @@ def timed_chooser(
         budget = replace(budget, candidates=options.candidates)
     reporter = Reporter.of(cache_directory() / "reports", compiler.licences)
     measurer = HostMeasurer(compiler)
-    profiler: Profiler = LocalProfiler(measurer, reporter)
+    profiler: Profiler = LocalProfiler(measurer, reporter, options.verify)
     if profiles_in_workers():
-        profiler = WorkerProfiler(measurer, process_crew(), reporter)
+        patience = options.timeout or PATIENCE
+        profiler = WorkerProfiler(measurer, process_crew(), reporter, patience, options.verify)
     return TimedChooser(host_machine(thread_count()), profiler, database, budget, forms)
+
+
+def long_search(timed: TimedChooser, options: CompileOptions) -> LongSearch | None:
+    """The search of whole graphs with the parts of a chooser, whose own regions then have less time; None where the
+    options ask for none, or for a single candidate, untimed."""
+    seconds = options.budget or LONG_SECONDS[options.mode]
+    if not seconds or timed.budget.candidates == 1:
+        return None
+    timed.budget = replace(timed.budget, seconds=min(timed.budget.seconds, ALONE * seconds))
+    return LongSearch(timed, seconds, options.candidates or LONG_CANDIDATES, options.seed)

@@ -24,7 +24,7 @@ from luminal.search.machine import Machine
 from luminal.search.profile import Budget, Outcome, Profiler, Trial, winner
 from luminal.search.record import Considered, Enumeration, RegionRecord, SearchRecord
 from luminal.search.samples import Samples
-from luminal.search.seeds import RECALLED, recalled, seed_trials
+from luminal.search.seeds import UNPRICED, recalled, seed_trials
 from luminal.search.shapes import Shapes
 
 CALL_SECONDS = 8e-6
@@ -196,28 +196,31 @@ class TimedChooser:
         if best is None:
             raise CompileError(f"{len(outcomes)} candidates of a region have failed where they were timed")
         candidate = best.candidate
-        if best.seconds is None:
-            return _choice(candidate), candidate.estimate.seconds(self.machine)
-        grid = max(1, candidate.estimate.grid)
-        own = best.seconds - CALL_SECONDS
-        cost = max(candidate.cost, int(own * 1e9 * min(self.machine.threads, grid) / grid))
-        return Choice(candidate.schedule, max(1, cost), candidate.form), best.seconds
+        seconds = candidate.estimate.seconds(self.machine) if best.seconds is None else best.seconds
+        return choice_of(candidate, best.seconds, self.machine), seconds
 
 
-def _choice(candidate: Candidate) -> Choice:
-    return Choice(candidate.schedule, candidate.cost, candidate.form)
+def choice_of(candidate: Candidate, seconds: float | None, machine: Machine) -> Choice:
+    """The choice of a candidate that took so long, None where it was not timed."""
+    if (
+        seconds is None or seconds < 2 * CALL_SECONDS
+    ):  # the call alone takes about as long: the model knows more
+        return Choice(candidate.schedule, candidate.cost, candidate.form)
+    grid = max(1, candidate.estimate.grid)
+    cost = int((seconds - CALL_SECONDS) * 1e9 * min(machine.threads, grid) / grid)
+    return Choice(candidate.schedule, max(1, cost), candidate.form)
 
 
 def _timings(
     region: Region, samples: Samples, outcomes: Sequence[Outcome], machine: Machine, source: str
 ) -> list[Timing]:
-    """What was timed; the model has no estimate of a recalled schedule."""
+    """What was timed; the model has no estimate of one that it did not suggest."""
     found: list[Timing] = []
     for outcome in outcomes:
         candidate, seconds = outcome.candidate, outcome.seconds
         if seconds is None:
             continue
-        estimate = None if candidate.kind == RECALLED else candidate.estimate.seconds(machine)
+        estimate = None if candidate.kind in UNPRICED else candidate.estimate.seconds(machine)
         schedule = str(candidate.schedule)
         found.append(
             Timing(region_text(region), samples.expected, source, schedule, candidate.form, estimate, seconds)

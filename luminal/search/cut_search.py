@@ -17,6 +17,7 @@ from luminal.passes.region_former import Formed
 from luminal.passes.region_terms import RegionTooLargeError
 from luminal.search.candidates import legal_candidates
 from luminal.search.forms import Forms
+from luminal.search.generate import Candidate
 from luminal.search.machine import Machine
 from luminal.search.samples import Samples
 
@@ -44,7 +45,10 @@ class Priced:
 
 
 class CutSearch:
-    """Prices cuts of one graph for one machine, with sizes for the graph's symbols."""
+    """Prices cuts of one graph for one machine, with sizes for the graph's symbols.
+
+    `leading`: by which candidate each of the regions is priced that `estimates` did not know.
+    """
 
     def __init__(
         self,
@@ -57,6 +61,7 @@ class CutSearch:
         """`estimates`: what the regions of another graph cost, for the same machine and sizes; added to."""
         self.partition, self.machine, self.samples = partition, machine, samples
         self.forms = forms or Forms()
+        self.leading: dict[str, tuple[Formed, Candidate]] = {}
         self._prices: dict[str, float] = {}
         self._estimates: dict[str, list[float]] = {} if estimates is None else estimates
         self._weights = [1.0] * len(samples.all)
@@ -65,7 +70,7 @@ class CutSearch:
     def run(self, most: int = 64) -> Cuts:
         """The cuts that no chain of moves improves, or that `most` chains have led to."""
         first = initial_cuts(self.partition)
-        self._weigh(first)
+        self.weigh(first)
         current = self.price(first)
         tried: set[frozenset[int]] = set()
         for _ in range(most):
@@ -77,10 +82,10 @@ class CutSearch:
 
     def estimates(self, cuts: Cuts) -> list[tuple[str, list[float]]]:
         """Key, and seconds at each of the sizes, of every region."""
-        made = self._formed_regions(cuts, self.partition.groups(cuts))
+        made = self.formed_regions(cuts, self.partition.groups(cuts))
         return [(formed.key, self._seconds(formed)) for formed in made]
 
-    def _weigh(self, cuts: Cuts) -> None:
+    def weigh(self, cuts: Cuts) -> None:
         """Set the weights by which these cuts cost as much at each of the sizes."""
         totals = [0.0] * len(self._weights)
         for _, estimates in self.estimates(cuts):
@@ -88,6 +93,10 @@ class CutSearch:
                 totals[number] += seconds
         if all(totals):
             self._weights = [totals[0] / total / len(totals) for total in totals]
+
+    def seconds(self, key: str) -> float:
+        """Seconds of a region of cuts that have been priced, its launch included."""
+        return self._prices[key]
 
     def _step(self, current: Priced, tried: set[frozenset[int]]) -> Priced | None:
         """The chain of merges that saves most, cut off where it is cheapest; what did not pay is not tried again."""
@@ -104,7 +113,7 @@ class CutSearch:
             if not self._is_promising(current.cuts, changed, homes):
                 tried.add(fresh)
                 continue
-            found = self._chain(current, changed)
+            found = self.chain(current, changed)
             if found is None or not self._pays(current, found):
                 tried.add(fresh)
                 continue
@@ -117,14 +126,14 @@ class CutSearch:
         fresh = changed.merged - cuts.merged
         following = frozenset[int]().union(*self._following(changed, fresh))
         own = {homes[number] for number in fresh}
-        saved = self._most_gained(cuts, _merging(changed, following))
+        saved = self.most_gained(cuts, _merging(changed, following))
         return saved > GAIN * sum(price for _, price in own)
 
     def _pays(self, before: Priced, after: Priced) -> bool:
         changed = sum(count * self._prices[key] for key, count in (before.regions - after.regions).items())
         return before.seconds - after.seconds > GAIN * changed
 
-    def _chain(self, current: Priced, first: Cuts) -> Priced | None:
+    def chain(self, current: Priced, first: Cuts) -> Priced | None:
         """The cheapest of a merge and of what follows it: merges into the same regions that it makes possible.
 
         The scores, their maximum and the numerator of a softmax pay together, not each alone.
@@ -146,7 +155,7 @@ class CutSearch:
         """Whether merging further could save enough: no more than the launches and the traffic of what it merges."""
         everything = frozenset().union(*(option.merged for option in options))
         changed = sum(count * self._prices[key] for key, count in (current.regions - found.regions).items())
-        return self._most_gained(current.cuts, _merging(current.cuts, everything)) > GAIN * changed
+        return self.most_gained(current.cuts, _merging(current.cuts, everything)) > GAIN * changed
 
     def _following(self, cuts: Cuts, fresh: frozenset[int]) -> list[frozenset[int]]:
         """Values that could be merged next into the regions that hold `fresh`; alike ones together."""
@@ -162,7 +171,7 @@ class CutSearch:
                 alike.setdefault((value.op, value.shape, len(readers[number])), set()).add(number)
         return [frozenset(numbers) for numbers in alike.values()]
 
-    def _most_gained(self, cuts: Cuts, changed: Cuts) -> float:
+    def most_gained(self, cuts: Cuts, changed: Cuts) -> float:
         """What a move can save at best: the launches, and the traffic, of the values that are no longer stored."""
         gone = (changed.merged - cuts.merged) | (cuts.kept - changed.kept)
         seconds = 0.0
@@ -181,7 +190,7 @@ class CutSearch:
         if any(len(group.inner) > MOST_STAGES for group in groups):
             return Priced(cuts, Counter(), float("inf"))
         try:
-            made = self._formed_regions(cuts, groups)
+            made = self.formed_regions(cuts, groups)
         except RegionTooLargeError:
             return Priced(cuts, Counter(), float("inf"))
         regions = Counter(formed.key for formed in made)
@@ -191,7 +200,7 @@ class CutSearch:
                 self._prices[formed.key] = sum(w * s for w, s in zip(self._weights, seconds, strict=True))
         return Priced(cuts, regions, sum(count * self._prices[key] for key, count in regions.items()))
 
-    def _formed_regions(self, cuts: Cuts, groups: Sequence[Group]) -> list[Formed]:
+    def formed_regions(self, cuts: Cuts, groups: Sequence[Group]) -> list[Formed]:
         """The regions of some cuts; those that a merge elsewhere leaves as they are, are not formed again."""
         memory = self.partition.memory(groups)
         values = self.partition.graph.values
@@ -211,6 +220,7 @@ class CutSearch:
             found = [float("inf")]
             forms = self.forms.of(region, formed.key)
             for candidate, _ in legal_candidates(region, self.machine, samples, forms, coarse=True):
+                self.leading[formed.key] = formed, candidate
                 factor = 1 + STAGE_COST * len(region.inner) * (not candidate.form)
                 estimates = (e.seconds(self.machine) for e in candidate.estimates)
                 found = [factor * seconds + LAUNCH_SECONDS for seconds in estimates]

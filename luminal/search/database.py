@@ -2,7 +2,8 @@
 
 A *winner* is keyed by region (its structure, with dtypes), bucket of sizes, target, threads and source of the package.
 What this machine timed with this source is used as it is; what other machines, threads, sizes and sources found for the
-region, or what was imported, are seeds: the search times them first.  A *timing* is what one candidate took.
+region, or what was imported, are seeds: the search times them first.  A *timing* is what one candidate took.  *Cuts*
+are those that a long search found for a graph.
 
 Many processes and threads may use one file at once.  Each write is one transaction in SQLite's write-ahead log: a
 process that is killed leaves what it had committed, and a loss of power may take the last of it, no more.
@@ -46,6 +47,9 @@ _CREATE = (
     f"""create table if not exists considered (
         region text, bucket text, target text, threads integer, source text, content text,
         primary key ({_KEY}))""",
+    """create table if not exists cuts (
+        graph text, bucket text, target text, threads integer, source text,
+        content text, seconds real, budget real, primary key (graph, bucket, target, threads, source))""",
 )
 _KEEP = f"""insert into winners values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
     on conflict ({_KEY}, imported) do update set ({_WON}) =
@@ -54,6 +58,9 @@ _LATER = "excluded.candidates >= winners.candidates"
 _BETTER = "(excluded.candidates, -excluded.seconds) > (winners.candidates, -winners.seconds)"
 _TIMED = """insert into timings values (?, ?, ?, ?, ?, ?, ?, ?, ?)
     on conflict do update set seconds=excluded.seconds, estimate=coalesce(excluded.estimate, estimate)"""
+_CUT = """insert into cuts values (?, ?, ?, ?, ?, ?, ?, ?)
+    on conflict do update set (content, seconds, budget) = (excluded.content, excluded.seconds, excluded.budget)
+    where excluded.budget >= cuts.budget"""
 _NEAREST = f"""select {_WON} from winners where region=?
     order by (bucket=?) + (target=?) + (threads=?) desc, imported, candidates desc, rowid desc limit ?"""
 _COUNT = """select target, threads, source, sum(timed), sum(imported), sum(timings) from (
@@ -102,6 +109,15 @@ class Timing:
     form: str
     estimate: float | None
     seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class FoundCuts:
+    """Where a graph is cut, as text, the seconds of its regions, and of the budget of the search that found it."""
+
+    content: str
+    seconds: float
+    budget: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +201,20 @@ class Database:
             (machine.target, machine.threads),
         )
         return [Timing(content, json.loads(sizes), *rest) for content, sizes, *rest in rows]
+
+    def store_cuts(self, graph: str, bucket: str, machine: Machine, found: FoundCuts) -> None:
+        """Remember where a graph is cut, by its digest; what the longest search found stays."""
+        key = (graph, bucket, machine.target, machine.threads, self.source)
+        self._write((_CUT, [(*key, *astuple(found))]))
+
+    def find_cuts(self, graph: str, bucket: str, machine: Machine) -> FoundCuts | None:
+        """Where this machine with this source found that a graph is best cut, or None where nothing is known."""
+        rows = self._read(
+            """select content, seconds, budget from cuts
+            where (graph, bucket, target, threads, source) = (?, ?, ?, ?, ?)""",
+            (graph, bucket, machine.target, machine.threads, self.source),
+        )
+        return FoundCuts(*rows[0]) if rows else None
 
     # ---- what the command asks
 
@@ -302,6 +332,7 @@ def _prune() -> list[tuple[str, Sequence[tuple[object, ...]]]]:
     return [
         (oldest.format("winners", "imported, "), [(WINNERS,)]),
         (oldest.format("timings", ""), [(TIMINGS,)]),
+        (oldest.format("cuts", ""), [(WINNERS,)]),
         ("delete from regions where region not in (select region from timings)", [()]),
         ("delete from considered where region not in (select region from winners)", [()]),
     ]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import collections.abc
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TypeVar, cast
@@ -402,13 +402,18 @@ class Generator(NestGenerator):
                 shapes.sizes.update(before)
 
 
-def ordered(candidates: Sequence[Candidate], machine: Machine) -> list[Candidate]:
+def ordered(
+    candidates: Sequence[Candidate], machine: Machine, factor: Callable[[Candidate], float] = lambda _: 1.0
+) -> list[Candidate]:
     """The candidates that lose least against the best for each of the sizes first.
 
     Where the model hardly tells them apart, families of register tiles take turns: those that are timed first should
-    differ in what the model knows least.
+    differ in what the model knows least.  `factor` corrects the model's seconds of a candidate.
     """
-    columns = [tuple(estimate.seconds(machine) for estimate in c.estimates) for c in candidates]
+    columns = [
+        tuple(times * estimate.seconds(machine) for estimate in c.estimates)
+        for c, times in ((c, factor(c)) for c in candidates)
+    ]
     found = sorted(zip(_losses(columns), candidates, strict=True), key=lambda pair: pair[0])
     families: dict[tuple[str, ...], list[Candidate]] = {}
     for loss, candidate in found:

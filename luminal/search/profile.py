@@ -102,10 +102,10 @@ class Profiler(Protocol):
 
 
 class LocalProfiler:
-    """Compiles and times in this process: a candidate that crashes takes it along."""
+    """Compiles and times in this process: a candidate that crashes takes it along.  `verify` as `Trials` has it."""
 
-    def __init__(self, measurer: Measurer, reporter: Reporter | None = None) -> None:
-        self.measurer, self.reporter = measurer, reporter or Reporter()
+    def __init__(self, measurer: Measurer, reporter: Reporter | None = None, verify: str = "full") -> None:
+        self.measurer, self.reporter, self.verify = measurer, reporter or Reporter(), verify
 
     def prepare(self, trials: Iterable[Trial]) -> None:
         """Nothing: there is nobody to build them meanwhile."""
@@ -114,7 +114,7 @@ class LocalProfiler:
         self, region: Region, trials: Iterable[Trial], dims: Mapping[str, int], threads: int, budget: Budget
     ) -> list[Outcome] | None:
         started = time.perf_counter()
-        session = Trials(region, dims, threads, self.measurer.place)
+        session = Trials(region, dims, threads, self.measurer.place, verify=self.verify)
         if not session.is_valid:
             return None
         tried: list[Trial] = []

@@ -118,6 +118,34 @@ class RegionRecord:
     considered: Considered = field(default_factory=Considered)
 
 
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A move from cuts to other cuts that was measured: seconds of a call before and after, and whether it was made."""
+
+    what: str
+    before: float
+    after: float
+    is_made: bool
+
+
+@dataclass(frozen=True, slots=True)
+class OuterRecord:
+    """The search of one graph's cuts.
+
+    `states`: ways to cut it that were priced; `timed`: candidates; `first` and `best`: seconds of a call as the model
+    alone would have it, and as it is now; `spent`: seconds of searching, of `budget`.  Without states, an earlier
+    search found the cuts.
+    """
+
+    states: int
+    timed: int
+    first: float
+    best: float
+    spent: float
+    budget: float
+    moves: tuple[Move, ...] = ()
+
+
 class Listener(Protocol):
     """Is told how a search goes on."""
 
@@ -129,15 +157,20 @@ class Listener(Protocol):
         """A region is done."""
         ...
 
+    def cuts(self, states: int, timed: int, seconds: float, left: float) -> None:
+        """So many ways to cut a graph are known, and candidates timed; seconds of the best, and left of the budget."""
+        ...
+
 
 @dataclass
 class SearchRecord:
     """The search of a graph's regions, for `listeners` too.
 
-    `graphs`: where the graphs that were cut are cut, as text, by their digests.
+    `graphs`: where the graphs that were cut are cut, as text, by their digests; `outer`: what a long search did there.
     """
 
     graphs: dict[str, str] = field(default_factory=dict[str, str])
+    outer: dict[str, OuterRecord] = field(default_factory=dict[str, OuterRecord])
     regions: dict[str, RegionRecord] = field(default_factory=dict[str, RegionRecord])
     listeners: list[Listener] = field(default_factory=list[Listener])
 
@@ -147,6 +180,11 @@ class SearchRecord:
         for listener in self.listeners:
             listener.begins(key, seen)
         return seen
+
+    def goes_on(self, states: int, timed: int, seconds: float, left: float) -> None:
+        """A long search has made a step, as `Listener.cuts` says."""
+        for listener in self.listeners:
+            listener.cuts(states, timed, seconds, left)
 
     def add(self, record: RegionRecord) -> None:
         self.regions[record.key] = record

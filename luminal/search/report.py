@@ -14,7 +14,7 @@ from luminal.passes.region_graph import OpaqueStep, RegionGraph
 from luminal.search.chooser import Choice
 from luminal.search.forms import EGraphSize, Forms
 from luminal.search.machine import Machine
-from luminal.search.record import Considered, SearchRecord
+from luminal.search.record import Considered, OuterRecord, SearchRecord
 from luminal.search.samples import Samples
 from luminal.search.traffic import Passes, grid_of, operations, traffic
 
@@ -61,8 +61,8 @@ class KernelReport:
 
 @dataclass(frozen=True)
 class SearchReport:
-    """The kernels of a graph in the order of their first use, with the cuts and the machine of the model: operations
-    and bytes per second of all its threads together."""
+    """The kernels of a graph in the order of their first use, with the cuts and the machine of the model (operations
+    and bytes per second of all its threads together), and what a long search of the cuts did."""
 
     name: str
     kernels: tuple[KernelReport, ...]
@@ -72,6 +72,7 @@ class SearchReport:
     flops: float
     bandwidth: float
     config: str
+    outer: OuterRecord | None = None
 
 
 def report_of(
@@ -131,6 +132,7 @@ def report_of(
         flops,
         bandwidth,
         record.config(),
+        record.outer.get(digest),
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from luminal.search.forms import EGraphSize
-from luminal.search.record import Considered
+from luminal.search.record import Considered, OuterRecord
 from luminal.search.report import KernelReport, SearchReport
 from luminal.search.traffic import CACHE
 
@@ -24,6 +24,7 @@ SOURCES = {
 }
 """Where a schedule comes from, as `RegionRecord.source` says it."""
 _MOST_REASONS = 3
+_MOST_MOVES = 12
 
 
 def search_text(report: SearchReport) -> str:
@@ -34,10 +35,28 @@ def search_text(report: SearchReport) -> str:
         DEFINITION,
         f"graph {report.digest}; cuts: {report.cuts}",
         f"machine of the model, for the bounds: {machine}",
+        *outer_lines(report.outer),
     ]
     for number, kernel in enumerate(report.kernels, 1):
         lines += ["", *_kernel_lines(kernel, f"kernel {number} of {len(report.kernels)}")]
     return "\n".join(lines) + "\n"
+
+
+def outer_lines(outer: OuterRecord | None) -> Iterator[str]:
+    """What a long search of the cuts did; nothing without one."""
+    if outer is None:
+        return
+    if not outer.states:
+        yield f"outer search: the cuts that an earlier one found, {time_text(outer.best)} a call in all kernels"
+        return
+    yield (
+        f"outer search: {outer.states} ways to cut the graph, {outer.timed} candidates timed, "
+        f"{outer.spent:.1f} s of {outer.budget:.3g} s; all kernels of a call {time_text(outer.best)}, "
+        f"as the model alone would have it {time_text(outer.first)}"
+    )
+    for move in sorted(outer.moves, key=lambda move: (not move.is_made, move.after))[:_MOST_MOVES]:
+        verdict = "made" if move.is_made else "refused"
+        yield f"  {verdict:8} {time_text(move.before)} -> {time_text(move.after)}: {move.what}"
 
 
 def _kernel_lines(kernel: KernelReport, title: str) -> Iterator[str]:

@@ -1,24 +1,29 @@
-"""Schedules that were found elsewhere, as candidates: by another machine or source, for other sizes, or imported."""
+"""Schedules that no generator suggested, as candidates: found elsewhere (by another machine or source, for other sizes,
+or imported), or made of other candidates."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
-from luminal.dialects.kernel.schedule import parse_schedule
+from luminal.dialects.kernel.schedule import Schedule, parse_schedule
 from luminal.dialects.kernel.terms import Region
 from luminal.errors import ScheduleError
 from luminal.passes.place import place
 from luminal.search.database import Winner
 from luminal.search.forms import Forms
 from luminal.search.generate import Candidate, trips
+from luminal.search.mutations import mutations
 from luminal.search.profile import Trial
 from luminal.search.roofline import Estimate
 from luminal.search.samples import Samples
 from luminal.search.shapes import Shapes
 
-RECALLED = "recalled"
-"""The kind of such a candidate."""
+RECALLED, MUTATED = "recalled", "mutated"
+"""The kinds of such a candidate, and of one that is made of another (`mutations.py`)."""
+UNPRICED = (RECALLED, MUTATED)
+"""Candidates whose estimates are not the model's."""
 
 
 def seed_trials(
@@ -47,9 +52,21 @@ def recalled(region: Region, key: str, winner: Winner, samples: Samples, forms: 
         place(form, schedule, "probe")
     except ScheduleError:
         return None
+    estimates = tuple(Estimate(winner.cost * 1e-9 * grid, grid) for grid in _grids(schedule, form, samples))
+    return Candidate(schedule, estimates, RECALLED, winner.form), form
+
+
+def mutants(candidate: Candidate, form: Region, samples: Samples) -> Iterator[Candidate]:
+    """What is made of a candidate for a form of a region, priced as it is; not all of them need be legal."""
+    for schedule in mutations(candidate.schedule):
+        grids = _grids(schedule, form, samples)
+        estimates = tuple(replace(e, grid=grid) for e, grid in zip(candidate.estimates, grids, strict=True))
+        yield Candidate(schedule, estimates, MUTATED, candidate.form)
+
+
+def _grids(schedule: Schedule, form: Region, samples: Samples) -> list[int]:
+    """The iterations of a schedule's parallel loops at each of the sizes."""
     factors = schedule.roots[0].factors
     parallel = [position for position, factor in enumerate(factors) if factor.role == "parallel"]
     shapes = [Shapes(form, sizes) for sizes in samples.all]
-    grids = [math.prod(trips(each, factors, position) for position in parallel) for each in shapes]
-    estimates = tuple(Estimate(winner.cost * 1e-9 * grid, grid) for grid in grids)
-    return Candidate(schedule, estimates, RECALLED, winner.form), form
+    return [math.prod(trips(each, factors, position) for position in parallel) for each in shapes]

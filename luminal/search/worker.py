@@ -39,10 +39,10 @@ class Desk:
         """What `measurer` builds of a region under a schedule."""
         return measurer.build(_parsed(region), parse_schedule(schedule), cost)
 
-    def open(self, measurer: Any, region: str, dims: Mapping[str, int], threads: int) -> bool:
+    def open(self, measurer: Any, region: str, dims: Mapping[str, int], threads: int, verify: str) -> bool:
         """Make the data of a region, for the jobs that follow; whether it can be run on data that is made up."""
         self._kernels.clear()
-        self._trials = Trials(_parsed(region), dims, threads, measurer.place, self._note)
+        self._trials = Trials(_parsed(region), dims, threads, measurer.place, self._note, verify)
         return self._trials.is_valid
 
     def load(self, measurer: Any, number: int, form: str, schedule: str, is_fold: bool, built: Any) -> None:

@@ -37,6 +37,8 @@ BuildKey = tuple[str, str]
 BuildJob = tuple[Any, ...]
 JOB_SECONDS = 120.0
 """How long a worker may compile a candidate, or prepare data: far more than it needs."""
+PATIENCE = 2.0
+"""Seconds that one run may take beside what is expected of it."""
 SLOWER = 50.0
 """How many times longer than the model expects one run may take, beside the patience."""
 MOST_FAILURES = 4
@@ -62,7 +64,8 @@ class PortableMeasurer(Measurer, Protocol):
 class WorkerProfiler:
     """Times candidates in the workers of a crew; in this process, with a warning, where none can be started.
 
-    `patience`: seconds that a run may take beside what is expected of it, before its process is killed.
+    `patience`: seconds that a run may take beside what is expected of it, before its process is killed;
+    `verify` as `Trials` has it.
     """
 
     def __init__(
@@ -70,10 +73,11 @@ class WorkerProfiler:
         measurer: PortableMeasurer,
         crew: Crew,
         reporter: Reporter | None = None,
-        patience: float = 2.0,
+        patience: float = PATIENCE,
+        verify: str = "full",
     ) -> None:
         self.measurer, self.crew, self.patience = measurer, crew, patience
-        self.reporter = reporter or Reporter()
+        self.reporter, self.verify = reporter or Reporter(), verify
         self._local: LocalProfiler | None = None
         self._waiting: deque[tuple[BuildKey, BuildJob]] = deque()
         self._building: dict[Worker, BuildKey] = {}
@@ -130,7 +134,7 @@ class WorkerProfiler:
                 except WorkersUnavailableError as error:
                     told = f"{error}; kernels are timed in this process"
                     warnings.warn(ProfilingWarning(told), stacklevel=2)
-                    self._local = LocalProfiler(self.measurer, self.reporter)
+                    self._local = LocalProfiler(self.measurer, self.reporter, self.verify)
                     given = itertools.chain([entry.trial for entry in session.entries], given)
                 finally:
                     self.crew.settle()
@@ -256,7 +260,7 @@ class _Session:
     # ---- comparing and timing
 
     def _opening(self) -> tuple[Any, ...]:
-        return "open", self.measurer, self.text, dict(self.dims), self.threads
+        return "open", self.measurer, self.text, dict(self.dims), self.threads, self.profiler.verify
 
     def _check(self) -> None:
         """Compare all that is built with the reference."""

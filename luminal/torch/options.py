@@ -8,7 +8,7 @@ from os import PathLike, fspath
 from typing import Any
 
 from luminal.errors import OptionError
-from luminal.options import MODES, check_buckets
+from luminal.options import MODES, check_buckets, check_search
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,14 @@ class TorchOptions:
     """"auto": sizes may be split between programs where that pays; "declared": one program for all."""
     config: str = ""
     """What an earlier search found, as text or as the path of a file: what it knows is not searched."""
+    budget: float = 0.0
+    """Seconds for which cuts and candidates of a graph are searched; 0 for as long as the mode says."""
+    seed: int = 0
+    """Of what that search draws."""
+    timeout: float = 0.0
+    """Seconds that one run of a candidate may take beside what is expected; 0 for the usual."""
+    verify: str = "full"
+    """Candidates are compared with the reference on hostile data too ("full"), or on "ordinary" data alone."""
     mode: str = "default"
 
 
@@ -43,6 +51,10 @@ _NAMES: dict[str, type] = {
     "candidates": int,
     "buckets": str,
     "config": str,
+    "budget": float,
+    "seed": int,
+    "timeout": float,
+    "verify": str,
 }
 
 
@@ -64,10 +76,13 @@ def parse_options(mode: str | None, options: Mapping[str, Any] | None) -> TorchO
             given[name] = value = tuple(sorted(value))
         if name == "config" and isinstance(value, PathLike):
             given[name] = value = fspath(value)
+        if _NAMES[name] is float and type(value) is int:
+            given[name] = value = float(value)
         if not isinstance(value, _NAMES[name]):
             raise OptionError(f"option {name!r} must be a {_NAMES[name].__name__}, not {value!r}")
     found = TorchOptions(mode=mode or "default", **given)
     check_buckets(found.buckets)
+    check_search(found.budget, found.seed, found.timeout, found.verify)
     return found
 
 

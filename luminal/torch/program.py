@@ -44,6 +44,10 @@ def build_program(
         cache=options.cache,
         buckets=options.buckets,
         config=options.config,
+        budget=options.budget,
+        seed=options.seed,
+        timeout=options.timeout,
+        verify=options.verify,
     )
     executable = compile_module(imported.module, target, chosen)
     if hasattr(executable, "run_pointers"):

@@ -99,3 +99,12 @@ def test_what_is_considered_prints_and_parses() -> None:
     assert considered.next_estimate is not None
     for text in ("", "[]", "{}", '{"enumerated": 1, "refused": 3, "tried": [], "next_estimate": 1}'):
         assert Considered.parse(text) == Considered()
+
+
+def test_the_line_tells_how_a_long_search_goes_on() -> None:
+    line = progress.ProgressLine(1, BUDGET)
+    record = SearchRecord(listeners=[line])
+    record.goes_on(12, 34, 5e-5, 41.6)
+    assert line.text() == "cuts 12 | 34 timed | best 50.0 us a call | 42 s left"
+    searched(record, "only", [5e-6])
+    assert line.text().startswith("search 1/1 |")

@@ -1,0 +1,127 @@
+"""A long search of whole graphs: what is known of one is taken from the database, else the outer search finds it.
+
+What it found of regions is kept beside the cuts, and given to whoever asks for their schedules afterwards.
+"""
+
+from __future__ import annotations
+
+import time
+
+from luminal.dialects.kernel.terms import Region
+from luminal.passes.cuts import Cuts, Partition, parse_cuts
+from luminal.passes.region_former import Formed
+from luminal.search.chooser import Choice, TimedChooser, _bucket_of
+from luminal.search.cut_search import CutSearch
+from luminal.search.database import Database, FoundCuts
+from luminal.search.outer import OuterSearch, State
+from luminal.search.record import Considered, OuterRecord, RegionRecord
+from luminal.search.region_timer import Clock, RegionTimer
+from luminal.search.samples import Samples
+from luminal.search.seeds import recalled
+
+
+class LongSearch:
+    """Finds cuts of graphs with the parts of a chooser, which decides what no cut does: copies, checks, updates.
+
+    `seconds` for all graphs of a compilation together; `candidates` of a region at most; `seed` of what is drawn.
+    """
+
+    def __init__(
+        self,
+        chooser: TimedChooser,
+        seconds: float,
+        candidates: int,
+        seed: int = 0,
+        clock: Clock = time.perf_counter,
+    ) -> None:
+        self.chooser, self.total, self.candidates = chooser, seconds, candidates
+        self.seed, self.clock = seed, clock
+        self._found: dict[tuple[str, str], RegionRecord] = {}
+
+    def cuts(self, digest: str, partition: Partition, samples: Samples, first: Cuts, graphs: int) -> Cuts:
+        """The cuts of one of so many graphs, which the model would cut as `first` says."""
+        known = self._known(digest, partition, samples)
+        if known is not None:
+            return known
+        if not samples.is_valid:
+            return first
+        started, budget, record = self.clock(), self.total / graphs, self.chooser.record
+        timer = RegionTimer(self.chooser, self.candidates, self.seed, self.clock)
+
+        def progress(states: int, seconds: float) -> None:
+            record.goes_on(states, timer.timed, seconds, started + budget - self.clock())
+
+        search = OuterSearch(partition, samples, first, timer, budget, self.clock, progress)
+        found = search.run()
+        for key in found.counts:
+            region = search.region(key, found)
+            if region.is_usable:
+                self._found[key, str(region.samples)] = timer.record(region)
+        best = search.seconds(found)
+        record.outer[digest] = OuterRecord(
+            len(search.states),
+            timer.timed,
+            search.modelled,
+            best,
+            self.clock() - started,
+            budget,
+            search.moves(found),
+        )
+        self._keep(digest, samples, found, best)
+        return found.priced.cuts
+
+    def choose(self, region: Region, key: str, samples: Samples) -> Choice:
+        """What was found of a region, else what the chooser says."""
+        found = self._found.get((key, str(samples)))
+        if found is None:
+            return self.chooser.choose(region, key, samples)
+        self.chooser.record.add(found)
+        return found.choice
+
+    # ---- the database
+
+    def _bucket(self, samples: Samples) -> str:
+        """What cuts are kept under beside their graph: sizes, and how many candidates of a region might be timed."""
+        return f"{_bucket_of(samples)} of {self.candidates}"
+
+    def _keep(self, digest: str, samples: Samples, found: State, seconds: float) -> None:
+        if self.chooser.database is not None:
+            cuts = FoundCuts(str(found.priced.cuts), seconds, self.total)
+            self.chooser.database.store_cuts(digest, self._bucket(samples), self.chooser.machine, cuts)
+
+    def _known(self, digest: str, partition: Partition, samples: Samples) -> Cuts | None:
+        """What a search as long as this one found, with a winner of every region; None where anything is missing."""
+        database, machine = self.chooser.database, self.chooser.machine
+        known = None if database is None else database.find_cuts(digest, self._bucket(samples), machine)
+        if database is None or known is None or known.budget < self.total:
+            return None
+        try:
+            cuts = parse_cuts(known.content)
+        except ValueError:
+            return None
+        search = CutSearch(partition, machine, samples, self.chooser.forms)
+        records: dict[tuple[str, str], RegionRecord] = {}
+        for formed in search.formed_regions(cuts, partition.groups(cuts)):
+            sizes = samples.of(formed.symbols)
+            record = self._recalled(database, formed, sizes)
+            if record is None:
+                return None
+            records[formed.key, str(sizes)] = record
+        self._found |= records
+        self.chooser.record.outer[digest] = OuterRecord(0, 0, known.seconds, known.seconds, 0.0, self.total)
+        return cuts
+
+    def _recalled(self, database: Database, formed: Formed, samples: Samples) -> RegionRecord | None:
+        bucket, machine = _bucket_of(samples), self.chooser.machine
+        known = database.find(formed.key, bucket, machine)
+        trial = (
+            None if known is None else recalled(formed.region, formed.key, known, samples, self.chooser.forms)
+        )
+        if known is None or trial is None:
+            return None
+        text = database.find_considered(formed.key, bucket, machine)
+        considered = Considered() if text is None else Considered.parse(text)
+        choice = Choice(trial[0].schedule, known.cost, known.form)
+        return RegionRecord(
+            formed.key, formed.region, samples.expected, choice, "database", considered=considered
+        )

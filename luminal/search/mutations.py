@@ -1,0 +1,86 @@
+"""Schedules that differ in one thing from one that is known to be good: a factor, or the order of two loops.
+
+A generator enumerates what usually pays; this is what lies around it.  What comes of it need not be legal: the
+placement pass says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from luminal.dialects.kernel.schedule import Factor, Schedule, Stage
+
+LARGEST = 512
+
+
+def mutations(schedule: Schedule) -> Iterator[Schedule]:
+    """Each once; none of a schedule with carried loops, whose stages depend on each other's factors."""
+    if schedule.loops:
+        return
+    found = {schedule}
+    for changed in (*_other_extents(schedule), *_other_orders(schedule)):
+        if changed not in found:
+            found.add(changed)
+            yield changed
+
+
+def _other_extents(schedule: Schedule) -> Iterator[Schedule]:
+    """One factor of an index twice or half as large, wherever it occurs, in buffers too.
+
+    The lanes of a vector stay, and so does an index that is summed up in parts: how far a sum errs depends on them.
+    """
+    factors = [factor for stage in (*schedule.roots, *schedule.kept) for factor in stage.factors]
+    fixed = {factor.index for factor in factors if factor.role == "partial"}
+    lanes = {(factor.index, factor.extent) for factor in factors if factor.role == "lane"}
+    for factor in factors:
+        extent = factor.extent
+        if extent is None or factor.index in fixed or (factor.index, extent) in lanes:
+            continue
+        for other in (extent * 2, extent // 2):
+            if 1 <= other <= LARGEST:
+                yield _resized(schedule, factor.index, extent, other)
+
+
+def _resized(schedule: Schedule, index: str, extent: int, other: int) -> Schedule:
+    def resized(stage: Stage) -> Stage:
+        factors = tuple(
+            replace(f, extent=other) if (f.index, f.extent) == (index, extent) else f for f in stage.factors
+        )
+        targets = tuple(
+            target
+            if target.buffer is None
+            else replace(
+                target,
+                buffer=replace(
+                    target.buffer,
+                    digits=tuple(
+                        (name, other) if (name, size) == (index, extent) else (name, size)
+                        for name, size in target.buffer.digits
+                    ),
+                ),
+            )
+            for target in stage.targets
+        )
+        return replace(stage, targets=targets, factors=factors)
+
+    return _each_stage(schedule, resized)
+
+
+def _other_orders(schedule: Schedule) -> Iterator[Schedule]:
+    """Two neighbouring loops of what is stored, of different indices, the other way round."""
+    for number, stage in enumerate(schedule.roots):
+        for position, (outer, inner) in enumerate(zip(stage.factors, stage.factors[1:], strict=False)):
+            if _may_swap(outer, inner):
+                factors = (*stage.factors[:position], inner, outer, *stage.factors[position + 2 :])
+                roots = list(schedule.roots)
+                roots[number] = replace(stage, factors=factors)
+                yield replace(schedule, roots=tuple(roots))
+
+
+def _may_swap(outer: Factor, inner: Factor) -> bool:
+    return outer.index != inner.index and outer.role == inner.role and outer.role in ("loop", "parallel")
+
+
+def _each_stage(schedule: Schedule, change: Callable[[Stage], Stage]) -> Schedule:
+    return Schedule(tuple(map(change, schedule.roots)), tuple(map(change, schedule.kept)))
