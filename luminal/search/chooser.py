@@ -94,7 +94,7 @@ class TimedChooser:
     def prepare(self, wanted: Iterable[Wanted]) -> None:
         """These will be chosen for: the first candidates of each are built while those of the next are enumerated."""
         for region, key, samples in wanted:
-            bucket = _bucket_of(samples)
+            bucket = bucket_of(samples)
             if not samples.is_valid or self._remembered(region, key, bucket, samples) is not None:
                 continue
             seen = Enumeration()
@@ -125,9 +125,9 @@ class TimedChooser:
         if self.database is None or source == "model":
             return considered
         if source == "timed":
-            self.database.store_considered(key, _bucket_of(samples), self.machine, considered.text())
+            self.database.store_considered(key, bucket_of(samples), self.machine, considered.text())
             return considered
-        found = self.database.find_considered(key, _bucket_of(samples), self.machine)
+        found = self.database.find_considered(key, bucket_of(samples), self.machine)
         return considered if found is None else Considered.parse(found)
 
     def _choose(
@@ -135,7 +135,7 @@ class TimedChooser:
     ) -> tuple[Choice, list[Outcome], str]:
         if not samples.is_valid:
             return self._modelled(region, key, samples), [], "model"
-        bucket = _bucket_of(samples)
+        bucket = bucket_of(samples)
         remembered = self._remembered(region, key, bucket, samples)
         if remembered is not None:
             return remembered, [], "database"
@@ -156,7 +156,7 @@ class TimedChooser:
         choice, seconds = self._best(outcomes)
         if self.database is not None:
             winner = Winner(str(choice.schedule), choice.cost, choice.form, seconds, self.budget.candidates)
-            timings = _timings(region, samples, outcomes, self.machine, self.database.source)
+            timings = timings_of(region, samples, outcomes, self.machine, self.database.source)
             self.database.store(key, bucket, self.machine, winner, timings)
         return choice, outcomes, "timed"
 
@@ -211,7 +211,7 @@ def choice_of(candidate: Candidate, seconds: float | None, machine: Machine) -> 
     return Choice(candidate.schedule, max(1, cost), candidate.form)
 
 
-def _timings(
+def timings_of(
     region: Region, samples: Samples, outcomes: Sequence[Outcome], machine: Machine, source: str
 ) -> list[Timing]:
     """What was timed; the model has no estimate of one that it did not suggest."""
@@ -228,7 +228,7 @@ def _timings(
     return found
 
 
-def _bucket_of(samples: Samples) -> str:
+def bucket_of(samples: Samples) -> str:
     """The sizes that a result is for: those of one power of two share it."""
     named = [sorted(sizes.items()) for sizes in samples.all]
     return " ".join(

@@ -6,11 +6,12 @@ What it found of regions is kept beside the cuts, and given to whoever asks for 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 
 from luminal.dialects.kernel.terms import Region
 from luminal.passes.cuts import Cuts, Partition, parse_cuts
 from luminal.passes.region_former import Formed
-from luminal.search.chooser import Choice, TimedChooser, _bucket_of
+from luminal.search.chooser import Choice, TimedChooser, Wanted, bucket_of
 from luminal.search.cut_search import CutSearch
 from luminal.search.database import Database, FoundCuts
 from luminal.search.outer import OuterSearch, State
@@ -70,6 +71,10 @@ class LongSearch:
         self._keep(digest, samples, found, best)
         return found.priced.cuts
 
+    def prepare(self, wanted: Iterable[Wanted]) -> None:
+        """These will be chosen for."""
+        self.chooser.prepare(each for each in wanted if (each[1], str(each[2])) not in self._found)
+
     def choose(self, region: Region, key: str, samples: Samples) -> Choice:
         """What was found of a region, else what the chooser says."""
         found = self._found.get((key, str(samples)))
@@ -82,7 +87,7 @@ class LongSearch:
 
     def _bucket(self, samples: Samples) -> str:
         """What cuts are kept under beside their graph: sizes, and how many candidates of a region might be timed."""
-        return f"{_bucket_of(samples)} of {self.candidates}"
+        return f"{bucket_of(samples)} of {self.candidates}"
 
     def _keep(self, digest: str, samples: Samples, found: State, seconds: float) -> None:
         if self.chooser.database is not None:
@@ -112,7 +117,7 @@ class LongSearch:
         return cuts
 
     def _recalled(self, database: Database, formed: Formed, samples: Samples) -> RegionRecord | None:
-        bucket, machine = _bucket_of(samples), self.chooser.machine
+        bucket, machine = bucket_of(samples), self.chooser.machine
         known = database.find(formed.key, bucket, machine)
         trial = (
             None if known is None else recalled(formed.region, formed.key, known, samples, self.chooser.forms)

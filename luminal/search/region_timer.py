@@ -16,7 +16,7 @@ from luminal.dialects.kernel.terms import Region
 from luminal.errors import ScheduleError
 from luminal.passes.region_former import Formed
 from luminal.search.candidates import legal_candidates, refusal
-from luminal.search.chooser import SEEDS, Choice, TimedChooser, _bucket_of, _timings, choice_of
+from luminal.search.chooser import SEEDS, Choice, TimedChooser, bucket_of, choice_of, timings_of
 from luminal.search.database import Winner
 from luminal.search.generate import Candidate, ordered
 from luminal.search.learned import LearnedModel
@@ -122,7 +122,7 @@ class RegionTimer:
         opened = TimedRegion(formed, samples, named, seen, first, first, is_timed=samples.is_valid)
         opened.known.add(_name(first))
         if self.chooser.database is not None:
-            known = self.chooser.database.find(formed.key, _bucket_of(samples), self.machine)
+            known = self.chooser.database.find(formed.key, bucket_of(samples), self.machine)
             trial = known and recalled(region, formed.key, known, samples, self.chooser.forms)
             if known and trial:
                 opened.best, opened.wide = trial[0], known.candidates
@@ -184,8 +184,8 @@ class RegionTimer:
                     formed.region, formed.key, samples.expected, outcome.candidate, estimate, outcome.seconds
                 )
         if database is not None:
-            timings = _timings(formed.region, samples, outcomes, self.machine, database.source)
-            database.store(formed.key, _bucket_of(samples), self.machine, self._winner(region), timings)
+            timings = timings_of(formed.region, samples, outcomes, self.machine, database.source)
+            database.store(formed.key, bucket_of(samples), self.machine, self._winner(region), timings)
 
     def _winner(self, region: TimedRegion) -> Winner:
         choice = self.choice(region)
@@ -231,7 +231,7 @@ class RegionTimer:
         database, formed = self.chooser.database, region.formed
         if database is None:
             return
-        known = database.seeds(formed.key, _bucket_of(region.samples), self.machine)
+        known = database.seeds(formed.key, bucket_of(region.samples), self.machine)
         trials = seed_trials(formed.region, formed.key, known, region.samples, self.chooser.forms, SEEDS)
         for candidate, _ in trials:
             if _name(candidate) not in region.known:
@@ -269,7 +269,7 @@ class RegionTimer:
         outcomes = tuple(region.outcomes.values())
         considered = Considered.of(region.seen, outcomes, self.machine)
         if database is not None:
-            bucket = _bucket_of(samples)
+            bucket = bucket_of(samples)
             database.store(formed.key, bucket, self.machine, self._winner(region))
             database.store_considered(formed.key, bucket, self.machine, considered.text())
         source = "timed" if outcomes else "model"
