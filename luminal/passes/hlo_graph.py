@@ -93,15 +93,20 @@ def part_of(
 
 
 def depends(values: Iterable[SSAValue], on: Iterable[SSAValue]) -> bool:
-    """Whether any of the values is one of the others or is computed from one."""
+    """Whether any of the values is one of the others or is computed from one; all of one block."""
     wanted, seen = set(on), set[SSAValue]()
+    owners = [value.owner for value in wanted if isinstance(value.owner, Operation)]
     waiting = list(values)
+    block = owners[0].parent if len(owners) == len(wanted) and owners else None
+    places = {} if block is None else {op: place for place, op in enumerate(block.ops)}
+    # what stands before all of them is computed from none
+    earliest = min((places[owner] for owner in owners), default=0) if places else 0
     while waiting:
         value = waiting.pop()
         if value in wanted:
             return True
         if value not in seen:
             seen.add(value)
-            if isinstance(value.owner, Operation):
+            if isinstance(value.owner, Operation) and places.get(value.owner, 0) >= earliest:
                 waiting += value.owner.operands
     return False

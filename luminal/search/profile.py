@@ -29,7 +29,7 @@ class Budget:
     """How much a region may cost: candidates timed, seconds in all, seconds of timing for each candidate, and the least
     number of candidates, whatever they take."""
 
-    candidates: int = 3
+    candidates: int = 2
     seconds: float = 0.3
     timing: float = 0.015
     least: int = 1
