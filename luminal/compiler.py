@@ -26,7 +26,7 @@ from luminal.dialects.tensor_type import TensorType
 from luminal.dim.buckets import Box, box_text, boxes, bucketed
 from luminal.dtype import bf16, bool_, f16, f32, f64, i8, i16, i32, i64, u8
 from luminal.emit_cpu.jit import Target, compile_object
-from luminal.errors import CompileError, UnsupportedTargetError
+from luminal.errors import CompileError, OptionError, UnsupportedTargetError
 from luminal.options import CompileOptions, dump_directory, thread_count
 from luminal.plan.bucketed import BucketedExecutable
 from luminal.plan.native_entry import FrameLayout, entry_text
@@ -75,6 +75,7 @@ def compile_module(
     module that is not one graph.
     """
     chosen = CompileOptions.of(options)
+    _check_constants(graph_of(module), chosen.constants)
     if target not in TARGETS:
         from luminal.plugins import find_backend
 
@@ -470,6 +471,18 @@ def _levels(regions: RegionGraph, choices: Mapping[str, Choice], plan: Plan) -> 
         "schedules": "".join(f"{key}: {choices[key]}\n" for key in regions.regions),
         "plan": str(plan),
     }
+
+
+def _check_constants(graph: GraphOp, positions: Sequence[int]) -> None:
+    """OptionError for a constant that is no input, or has no fixed size."""
+    types = graph.input_types
+    for position in positions:
+        if position >= len(types):
+            raise OptionError(f"constants: there is no input {position}; the graph has {len(types)}")
+        if types[position].elements.constant is None:
+            raise OptionError(
+                f"constants: input {position} is {types[position]}, a constant input has fixed sizes"
+            )
 
 
 def _check_dtypes(graph: GraphOp) -> None:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TextIO
+from typing import TextIO, cast
 
 from luminal.errors import OptionError
 
@@ -58,6 +58,11 @@ class CompileOptions:
         check_search(self.budget, self.seed, self.timeout, self.verify)
         if self.candidates < 0:
             raise OptionError(f"candidates must be 0 or more, not {self.candidates}")
+        positions = self.constants
+        if not isinstance(positions, tuple) or not all(type(p) is int and p >= 0 for p in positions):  # pyright: ignore
+            raise OptionError(
+                f"constants must be a tuple of positions of inputs, from 0 on, not {positions!r}"
+            )
         if len({given for given, _ in self.updates}) != len(self.updates):
             raise OptionError(f"an output can update one input only; updates are {self.updates}")
         if self.config:
@@ -79,6 +84,8 @@ class CompileOptions:
         hint = given.get("hint")
         if isinstance(hint, Mapping):
             given["hint"] = tuple(sorted(hint.items()))
+        if isinstance(given.get("constants"), list):
+            given["constants"] = tuple(cast("list[int]", given["constants"]))
         return replace(CompileOptions(), **given)
 
     @property

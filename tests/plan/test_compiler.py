@@ -273,3 +273,23 @@ def test_statistics_add_up() -> None:
     assert after["last"]["kernels"] == run.stats["kernels"] > 0
     assert after["last"]["arena_bytes"] >= 5 * 16 * 4
     assert {"lower", "regions", "schedule", "place", "llvm", "load"} <= set(after["last"]["compile_seconds"])
+
+
+@pytest.mark.parametrize(
+    ("constants", "message"),
+    [
+        ((9,), "there is no input 9; the graph has 2"),
+        ((0,), "a constant input has fixed sizes"),
+        ((-1,), "positions of inputs, from 0 on"),
+        ((1.5,), "positions of inputs, from 0 on"),
+        ("x", "positions of inputs, from 0 on"),
+        (5, "positions of inputs, from 0 on"),
+    ],
+)
+def test_constants_are_positions_of_inputs_of_fixed_sizes(constants: Any, message: str) -> None:
+    graph = lm.Graph()
+    x, w = graph.tensor((lm.dim("s"), 8), name="x"), graph.tensor((8, 8), name="w")
+    x.matmul(w).output()
+    with pytest.raises(OptionError, match=message):
+        compile_module(graph.module(), "cpu", {"constants": constants})
+    compile_module(graph.module(), "cpu", {"constants": [1], "cache": False})
