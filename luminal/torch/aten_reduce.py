@@ -125,6 +125,10 @@ def var_mean(
 ) -> tuple[Value, Value]:
     kind = low.type(0).dtype
     variance, average = _moments(low, x, dim, correction, keepdim, kind)
+    # eager's mean comes out of the algorithm of the variance, which subtracts infinities from each other
+    size = low.b.abs(average)
+    is_infinite = low.b.eq(size, low.number(math.inf, dtype(average)))
+    average = low.b.where(is_infinite, low.number(math.nan, dtype(average)), average)
     return low.cast(variance, kind), low.cast(average, kind)
 
 

@@ -120,3 +120,23 @@ def test_calls_from_several_threads() -> None:
     for thread in threads:
         thread.join()
     assert len(agree) == 60 and all(agree)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+def test_the_mean_beside_a_variance_is_nan_where_an_infinity_is(dtype: torch.dtype) -> None:
+    x = torch.randn(4, 50, dtype=dtype)
+    x[1, 3], x[2, 4], x[3, 5] = float("inf"), -float("inf"), float("nan")
+    found = torch.compile(lambda x: torch.var_mean(x, -1), backend="luminal")(x)
+    for got, wanted in zip(found, torch.var_mean(x, -1), strict=True):
+        torch.testing.assert_close(got, wanted, equal_nan=True)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_long_sums_lose_no_digits(dynamic: bool) -> None:
+    """One addition after the other would stop counting at 2^24, and drift before."""
+    ones = torch.ones((1 << 24) + 5000, 2)
+    total = torch.compile(lambda x: x.sum(0), backend="luminal", dynamic=dynamic)(ones)
+    torch.testing.assert_close(total, torch.full((2,), float((1 << 24) + 5000)), rtol=1e-6, atol=0.0)
+    level = torch.full((1 << 22,), 10000.1)
+    mean = torch.compile(lambda x: x.mean(), backend="luminal", dynamic=dynamic)(level)
+    torch.testing.assert_close(mean, level.mean(), rtol=1e-5, atol=0.0)
