@@ -151,13 +151,13 @@ class _Compilation:
 
         if self.target == "cpu":
             start_workers()
+        forms = Forms(graph.licences)
         with self.stats.stage("lower"):
-            lowered, estimates = self._lower()
+            lowered, estimates = self._lower(forms)
         if self.target == "cpu":
             _check_dtypes(lowered.graph)
         if wanted:
             self.levels["primitive"] = str(lowered.module)
-        forms = Forms(graph.licences)
         config = SearchConfig.parse(self.options.config) if self.options.config else SearchConfig()
         search = self._search(graph, forms, config)
         parts = self._parts(lowered.graph, forms, estimates, config)
@@ -249,7 +249,7 @@ class _Compilation:
         with self.stats.stage("load"):
             return executable_of(graph, programs, self.stats)
 
-    def _lower(self) -> tuple[Lowered, dict[str, list[float]]]:
+    def _lower(self, forms: Forms) -> tuple[Lowered, dict[str, list[float]]]:
         """The graph as primitives: for this machine the cheapest of its equal graphs, with what its regions cost."""
         from luminal.passes.value_graph import Interface
         from luminal.plan.measure import host_machine
@@ -261,7 +261,7 @@ class _Compilation:
         border.attach(graph_of(module))
         if self.target == "kernel":
             return Lowered.of(module), {}
-        search = HloSearch(module, host_machine(thread_count()), dict(options.hint), options.mode)
+        search = HloSearch(module, host_machine(thread_count()), dict(options.hint), forms, options.mode)
         found = search.run()
         may_time = self.contests and options.mode == "max-autotune"
         library = LibrarySearch(found.hlo, contest=self._contest if may_time else None)

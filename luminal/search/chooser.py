@@ -55,7 +55,7 @@ class ModelChooser:
     def choose(self, region: Region, key: str, samples: Samples) -> Choice:
         """The first legal candidate in the roofline's order."""
         for candidate, _ in legal_candidates(region, self.machine, samples, self.forms.of(region, key)):
-            return Choice(candidate.schedule, candidate.cost, candidate.form)
+            return choice_of(candidate, None, self.machine)
         raise ScheduleError("the region has no legal schedule")
 
 
@@ -65,10 +65,12 @@ Wanted = tuple[Region, str, Samples]
 
 @dataclass(frozen=True)
 class _Begun:
-    """The search of a region under way: what it has seen, the seeds, and all trials with them."""
+    """The search of a region under way: what the database remembers, which ends it; else what it has seen, how many
+    seeds there are, and all trials with them."""
 
+    remembered: Choice | None
     seen: Enumeration
-    seeds: Sequence[Trial]
+    seeds: int
     trials: Iterator[Trial]
 
 
@@ -94,23 +96,30 @@ class TimedChooser:
     def prepare(self, wanted: Iterable[Wanted]) -> None:
         """These will be chosen for: the first candidates of each are built while those of the next are enumerated."""
         for region, key, samples in wanted:
-            bucket = bucket_of(samples)
-            if not samples.is_valid or self._remembered(region, key, bucket, samples) is not None:
+            if not samples.is_valid:
                 continue
-            seen = Enumeration()
-            seeds = self._seeds(region, key, bucket, samples)
-            trials = self._trials(region, key, samples, seeds, seen)
-            first = list(itertools.islice(trials, self.budget.candidates + len(seeds)))
+            begun = self._begin(region, key, samples)
+            first = list(itertools.islice(begun.trials, self.budget.candidates + begun.seeds))
             self.profiler.prepare(first)
-            self._begun[key, str(samples)] = _Begun(seen, seeds, itertools.chain(first, trials))
+            self._begun[key, str(samples)] = replace(begun, trials=itertools.chain(first, begun.trials))
+
+    def _begin(self, region: Region, key: str, samples: Samples) -> _Begun:
+        bucket, seen = bucket_of(samples), Enumeration()
+        remembered = self._remembered(region, key, bucket, samples)
+        if remembered is not None:
+            return _Begun(remembered, seen, 0, iter(()))
+        seeds = self._seeds(region, key, bucket, samples)
+        return _Begun(None, seen, len(seeds), self._trials(region, key, samples, seeds, seen))
 
     def choose(self, region: Region, key: str, samples: Samples) -> Choice:
         """The fastest of the timed candidates, or what the database remembers."""
-        begun = time.perf_counter()
-        begun_with = self._begun.get((key, str(samples)))
-        seen = self.record.begin(key, None if begun_with is None else begun_with.seen)
-        choice, outcomes, source = self._choose(region, key, samples, seen)
-        spent = time.perf_counter() - begun
+        started = time.perf_counter()
+        begun = self._begun.pop((key, str(samples)), None)
+        if begun is None and samples.is_valid:
+            begun = self._begin(region, key, samples)
+        seen = self.record.begin(key, None if begun is None else begun.seen)
+        choice, outcomes, source = self._choose(region, key, samples, begun)
+        spent = time.perf_counter() - started
         considered = self._considered(key, samples, seen, outcomes, source)
         self.record.add(
             RegionRecord(key, region, samples.expected, choice, source, tuple(outcomes), spent, considered)
@@ -131,20 +140,13 @@ class TimedChooser:
         return considered if found is None else Considered.parse(found)
 
     def _choose(
-        self, region: Region, key: str, samples: Samples, seen: Enumeration
+        self, region: Region, key: str, samples: Samples, begun: _Begun | None
     ) -> tuple[Choice, list[Outcome], str]:
-        if not samples.is_valid:
+        if begun is None:  # the sizes cannot be run
             return self._modelled(region, key, samples), [], "model"
-        bucket = bucket_of(samples)
-        remembered = self._remembered(region, key, bucket, samples)
-        if remembered is not None:
-            return remembered, [], "database"
-        dims = Shapes(region, samples.expected).values
-        begun = self._begun.pop((key, str(samples)), None)
-        if begun is None:
-            seeds = self._seeds(region, key, bucket, samples)
-            begun = _Begun(seen, seeds, self._trials(region, key, samples, seeds, seen))
-        more = len(begun.seeds)
+        if begun.remembered is not None:
+            return begun.remembered, [], "database"
+        dims, more = Shapes(region, samples.expected).values, begun.seeds
         widened = replace(
             self.budget, candidates=self.budget.candidates + more, least=self.budget.least + more
         )
@@ -157,7 +159,7 @@ class TimedChooser:
         if self.database is not None:
             winner = Winner(str(choice.schedule), choice.cost, choice.form, seconds, self.budget.candidates)
             timings = timings_of(region, samples, outcomes, self.machine, self.database.source)
-            self.database.store(key, bucket, self.machine, winner, timings)
+            self.database.store(key, bucket_of(samples), self.machine, winner, timings)
         return choice, outcomes, "timed"
 
     def _remembered(self, region: Region, key: str, bucket: str, samples: Samples) -> Choice | None:
@@ -202,9 +204,8 @@ class TimedChooser:
 
 def choice_of(candidate: Candidate, seconds: float | None, machine: Machine) -> Choice:
     """The choice of a candidate that took so long, None where it was not timed."""
-    if (
-        seconds is None or seconds < 2 * CALL_SECONDS
-    ):  # the call alone takes about as long: the model knows more
+    # where the call alone takes about as long, the model knows more
+    if seconds is None or seconds < 2 * CALL_SECONDS:
         return Choice(candidate.schedule, candidate.cost, candidate.form)
     grid = max(1, candidate.estimate.grid)
     cost = int((seconds - CALL_SECONDS) * 1e9 * min(machine.threads, grid) / grid)

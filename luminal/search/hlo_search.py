@@ -68,6 +68,7 @@ class HloSearch:
     hlo: ModuleOp
     machine: Machine
     hint: Mapping[str, int]
+    forms: Forms
     mode: str = "default"
     rules: tuple[HloRule, ...] = field(default_factory=lambda: HLO_RULES)
     verdicts: dict[str, str] = field(default_factory=dict[str, str])
@@ -80,7 +81,7 @@ class HloSearch:
         best = Lowered.of(self.hlo)
         if not found:
             return best
-        pricing = _Pricing(best, self.machine, self.hint, self.estimates)
+        pricing = _Pricing(best, self.machine, self.hint, self.forms, self.estimates)
         tried: set[object] = set()
         while found and len(tried) < MOST[self.mode]:
             key, (rule, _) = next(iter(found.items()))
@@ -121,11 +122,15 @@ class _Pricing:
     """Prices graphs under their first cuts, all at the sizes of one graph, where each size weighs the same."""
 
     def __init__(
-        self, first: Lowered, machine: Machine, hint: Mapping[str, int], estimates: dict[str, list[float]]
+        self,
+        first: Lowered,
+        machine: Machine,
+        hint: Mapping[str, int],
+        forms: Forms,
+        estimates: dict[str, list[float]],
     ) -> None:
-        self.machine, self.estimates = machine, estimates
+        self.machine, self.forms, self.estimates = machine, forms, estimates
         self.samples = sample_sizes(first.graph.symbols, hint, first.partition.requirements)
-        self.forms = Forms(first.graph.licences)
         self._regions: dict[tuple[str, ...], Counter[str]] = {}
         totals = [
             sum(column) for column in zip(*map(self.estimates.__getitem__, self.regions(first).elements()))

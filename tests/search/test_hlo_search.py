@@ -17,6 +17,7 @@ from luminal.passes.value_graph import Interface
 from luminal.plan.executable import PlanExecutable
 from luminal.runtimes.reference import graph_of
 from luminal.search import hlo_search
+from luminal.search.forms import Forms
 from luminal.search.hlo_rules.sketch import Sketch
 from luminal.search.hlo_search import HloSearch, Lowered
 from luminal.search.machine import Machine
@@ -33,7 +34,7 @@ def module_of(example: Example, rows: DimLike = 5) -> ModuleOp:
 
 
 def searched(module: ModuleOp, hint: Mapping[str, int] | None = None) -> tuple[Lowered, HloSearch]:
-    search = HloSearch(module.clone(), MACHINE, hint or {})
+    search = HloSearch(module.clone(), MACHINE, hint or {}, Forms(graph_of(module).licences))
     return search.run(), search
 
 
