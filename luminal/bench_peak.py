@@ -91,20 +91,32 @@ def _seconds(function: Callable[[int], object], rounds: int, threads: int) -> fl
     return time.perf_counter() - started
 
 
+def _begins(vector: str, again: str) -> str:
+    """Accumulators %a0 ... at the head of a loop, %b0 ... at its end, the block `again`."""
+    return "\n".join(
+        f"  %a{n} = phi {vector} [ zeroinitializer, %entry ], [ %b{n}, %{again} ]"
+        for n in range(ACCUMULATORS)
+    )
+
+
+def _sums(vector: str) -> str:
+    """All accumulators in one, the last of %s0 ..."""
+    return "\n".join(
+        f"  %s{n} = fadd {vector} %b{n}, {f'%s{n - 1}' if n else 'zeroinitializer'}"
+        for n in range(ACCUMULATORS)
+    )
+
+
 def _text(lanes: int) -> str:
     """float multiply_adds(i64 rounds): each round is one multiply-add in each chain."""
     vector = f"<{lanes} x float>"
     chains = range(ACCUMULATORS)
-    begins = "\n".join(
-        f"  %a{n} = phi {vector} [ zeroinitializer, %entry ], [ %b{n}, %loop ]" for n in chains
-    )
+    begins = _begins(vector, "loop")
     steps = "\n".join(
         f"  %b{n} = call {vector} @llvm.fma.v{lanes}f32({vector} %a{n}, {vector} %factor, {vector} %factor)"
         for n in chains
     )
-    sums = "\n".join(
-        f"  %s{n} = fadd {vector} %b{n}, {f'%s{n - 1}' if n else 'zeroinitializer'}" for n in chains
-    )
+    sums = _sums(vector)
     # the factor depends on an argument, so that nothing is computed while compiling
     return f"""
 declare {vector} @llvm.fma.v{lanes}f32({vector}, {vector}, {vector})
@@ -134,9 +146,7 @@ def _reading(lanes: int) -> str:
     """float read(ptr data, i64 blocks, i64 rounds): a block is one vector for each accumulator."""
     vector = f"<{lanes} x float>"
     chains = range(ACCUMULATORS)
-    begins = "\n".join(
-        f"  %a{n} = phi {vector} [ zeroinitializer, %entry ], [ %b{n}, %block ]" for n in chains
-    )
+    begins = _begins(vector, "block")
     steps = "\n".join(
         f"  %p{n} = getelementptr {vector}, ptr %data, i64 %v{n}\n"
         f"  %x{n} = load {vector}, ptr %p{n}, align 4\n"
@@ -144,9 +154,7 @@ def _reading(lanes: int) -> str:
         for n in chains
     )
     numbers = "\n".join(f"  %v{n} = add i64 %base, {n}" for n in chains)
-    sums = "\n".join(
-        f"  %s{n} = fadd {vector} %b{n}, {f'%s{n - 1}' if n else 'zeroinitializer'}" for n in chains
-    )
+    sums = _sums(vector)
     return f"""
 define float @read(ptr %data, i64 %blocks, i64 %rounds) {{
 entry:

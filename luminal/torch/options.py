@@ -8,7 +8,7 @@ from os import PathLike, fspath
 from typing import Any
 
 from luminal.errors import OptionError
-from luminal.options import MODES, check_buckets, check_search
+from luminal.options import MODES, CompileOptions, check_buckets, check_search
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,11 @@ class TorchOptions:
     verify: str = "full"
     """Candidates are compared with the reference on hostile data too ("full"), or on "ordinary" data alone."""
     mode: str = "default"
+
+    def of_search(self) -> dict[str, Any]:
+        """Those that `CompileOptions` has too, by name."""
+        shared = {entry.name for entry in fields(CompileOptions)}
+        return {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.name in shared}
 
 
 _NAMES: dict[str, type] = {

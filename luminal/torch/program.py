@@ -39,15 +39,7 @@ def build_program(
         constants=tuple(constants),
         updates=tuple(imported.updates),
         hint=tuple(sorted(imported.hints.items())),
-        mode=options.mode,
-        candidates=options.candidates,
-        cache=options.cache,
-        buckets=options.buckets,
-        config=options.config,
-        budget=options.budget,
-        seed=options.seed,
-        timeout=options.timeout,
-        verify=options.verify,
+        **options.of_search(),
     )
     executable = compile_module(imported.module, target, chosen)
     if hasattr(executable, "run_pointers"):
