@@ -1,0 +1,47 @@
+"""A Triton kernel as data: its text, its parameters, what is known of them, and the options of Triton's compiler."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from luminal.dim import Dim
+from luminal.dtype import DType
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One parameter of a kernel, in the order of the call.
+
+    A pointer has the dtype of its elements; a size is an i64, or an i32 where all its values fit.  `divisor`: what the
+    address in bytes, or the size, is a multiple of for certain.
+    """
+
+    name: str
+    dtype: DType
+    is_pointer: bool
+    divisor: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What Triton's compiler is asked for: `warps` of a program, `stages` of pipelined loops, `fuses`: whether products
+    and sums may be contracted."""
+
+    warps: int = 4
+    stages: int = 3
+    fuses: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class TritonKernel:
+    """One launch: `source` is a Python module that defines the jitted function `name`.
+
+    `grid`: how many programs run, a polynomial of the sizes.  Parameters are the references of the placed function in
+    their order (arguments, outputs, workspaces), then the symbols of the sizes.
+    """
+
+    name: str
+    source: str
+    parameters: tuple[Parameter, ...]
+    grid: Dim
+    options: Options = field(default_factory=Options)
