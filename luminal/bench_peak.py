@@ -51,7 +51,8 @@ def memory_gbytes(threads: int) -> float:
 
 
 def reader(arrays: Sequence[NDArray[np.float32]], threads: int) -> Callable[[], None]:
-    """A function that reads all of some arrays READS times where they lie, a part of each by each of `threads` cores.
+    """A function that reads all of some arrays in turn, READS times, where they lie, a part of each by each of
+    `threads` cores.
 
     Nothing but loads and additions: no kernel that needs these bytes takes less time.
     """
@@ -62,11 +63,18 @@ def reader(arrays: Sequence[NDArray[np.float32]], threads: int) -> Callable[[], 
         library["read"]
     )
     step = lanes * ACCUMULATORS
-    parts = [[array.reshape(-1)[n * array.size // threads :] for array in arrays] for n in range(threads)]
+    parts = [
+        [
+            (array.ctypes.data + n * (array.size // threads) * array.itemsize, array.size // threads // step)
+            for array in arrays
+        ]
+        for n in range(threads)
+    ]
 
     def part(number: int) -> None:
-        for array, mine in zip(arrays, parts[number], strict=True):
-            function(mine.ctypes.data, array.size // threads // step, READS)
+        for _ in range(READS):
+            for address, blocks in parts[number]:
+                function(address, blocks, 1)
 
     def read() -> None:
         # the library must live as long as the function

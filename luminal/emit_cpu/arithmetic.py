@@ -192,10 +192,9 @@ def extremum(f: Function, a: Value, b: Value, dtype: DType, kind: Literal["max",
         return f.op("or" if kind == "max" else "and", a, b)
     if not dtype.is_float:
         return f.intrinsic(("s" if dtype.is_signed else "u") + kind, *f.pair(a, b))
-    # One native max, which gives b where either is NaN, and a repair where a is.
-    a, b = f.pair(a, b)
-    chosen = f.select(f.compare("fcmp ogt" if kind == "max" else "fcmp olt", a, b), a, b)
-    return f.select(f.compare("fcmp uno", a, a), a, chosen)
+    # b first: x86 has no such instruction, and repairs its own where the first operand is NaN; that of a running
+    # extremum, a, would have to wait for the repair. Of two zeros either will do.
+    return f.intrinsic("maximum" if kind == "max" else "minimum", *reversed(f.pair(a, b)), flags="nsz")
 
 
 def combine(f: Function, monoid: str, a: Value, b: Value, dtype: DType, flags: str = "") -> Value:

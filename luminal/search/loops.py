@@ -127,7 +127,7 @@ class LoopGenerator(Generator):
                 stages.append((*early, first))
         done = {term for stage in stages for term in stage}
         stages += [(term,) for term in (first, *rest) if term not in done]
-        return _Body(loop, outer, parts[0], tuple(stages))
+        return _Body(loop, outer, parts[0], tuple(_joined(stages, rest, parts[0])))
 
     def _blocked(self, body: _Body, batch: list[str], row: str, block: int) -> list[Candidate]:
         output = self.region.outputs[0]
@@ -207,8 +207,9 @@ class LoopGenerator(Generator):
     ) -> list[_Option]:
         """The nests of a stage, the best of each lane first."""
         around = bound | {body.outer}
-        own = sorted(frozenset().union(*(term.free for term in terms)) - around)
-        view = StageView(terms, own, {}, around, "loop", body.targets - set(terms), f"s{position}_")
+        own = sorted(frozenset.intersection(*(term.free for term in terms)) - around)
+        roots = tuple(term for term in terms if term.free <= around | {*own})
+        view = StageView(roots, own, {}, around, "loop", body.targets - set(terms), f"s{position}_")
         options: list[_Option] = []
         reads = reads_of(terms, view.stops)
         nests = self._block_row(self._nests(view), row, block)
@@ -306,6 +307,22 @@ class LoopGenerator(Generator):
             Factor(last, None if extent is None else size // lanes),
             Factor(last, lanes, "lane"),
         )
+
+
+def _joined(stages: Sequence[tuple[Term, ...]], rest: Sequence[Term], inner: str) -> list[tuple[Term, ...]]:
+    """The stages, but the sum of a kept term over the places of a block stands in the nest that computes the term:
+
+    keep w; ... next l = l * c + sum_i w   ->   keep w, next l: w is not read again for its sum
+    """
+    found = list(stages)
+    kept = frozenset(term for stage in stages for term in stage)
+    for following in rest:
+        sums = [each for each in below((following,), kept) if each.op == "reduce"]
+        for term in dict.fromkeys(operand for each in sums for operand in each.operands):
+            if term.free - {inner} == following.free and {(term,), (following,)} <= {*found}:
+                found[found.index((term,))] = (following, term)
+                found.remove((following,))
+    return found
 
 
 def _reads_carry(term: Term, nexts: Sequence[Term]) -> bool:

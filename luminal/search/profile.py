@@ -20,6 +20,8 @@ from luminal.search.trial import Runnable, Trials
 Array = NDArray[Any]
 Trial = tuple[Candidate, Region]
 """A candidate, and the form of the region that it is for."""
+WORTHWHILE = 0.98
+"""What part of the incumbent's time a challenger takes at most: less is not worth what chance may have made of it."""
 TOO_FAST = 4.0
 """How many times faster than all others, or than the model expects with all threads at their peak, is suspicious."""
 
@@ -56,14 +58,14 @@ class Outcome:
 
 
 def winner(outcomes: Sequence[Outcome]) -> Outcome | None:
-    """The first that has not failed, or the fastest of those that are faster than it for certain; None where all have
-    failed."""
+    """The first that has not failed, or the fastest of those that are faster than it for certain and worth it; None
+    where all have failed."""
     incumbent = next((outcome for outcome in outcomes if not outcome.reason), None)
     if incumbent is None or incumbent.seconds is None:
         return incumbent
     timed = [(outcome.seconds, outcome) for outcome in outcomes if outcome.seconds is not None]
     for seconds, outcome in sorted(timed, key=lambda pair: pair[0]):
-        if seconds >= incumbent.seconds:
+        if seconds > WORTHWHILE * incumbent.seconds:
             return incumbent
         if not (outcome.times and incumbent.times) or is_faster(outcome.times, incumbent.times):
             return outcome
