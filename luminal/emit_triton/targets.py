@@ -132,7 +132,7 @@ B200 = GpuTarget(
         matrix_part=0.776,
         memory_part=0.92,
     ),
-    dot=frozenset({"f32", "f16", "bf16", "f8e4m3fn", "f8e5m2", "i8"}),
+    dot=frozenset({"f32", "f16", "bf16", "f8e4m3fn", "f8e5m2", "i8", "f64"}),
     dot_scaled=frozenset({"e4m3", "e5m2", "e2m1", "nvfp4"}),
     sources=(
         "NVIDIA HGX B200 datasheet, an eighth of eight devices: peaks without sparsity",
@@ -198,7 +198,7 @@ RTX5090 = GpuTarget(
     dot=frozenset({"f32", "f16", "bf16", "f8e4m3fn", "f8e5m2", "i8"}),
     dot_scaled=frozenset({"e4m3", "e5m2", "e2m1", "nvfp4"}),
     sources=(
-        "NVIDIA RTX Blackwell GPU Architecture (whitepaper), appendix A: peaks (f32 accumulators), bandwidth, 170 SMs, L2",
+        "NVIDIA RTX Blackwell GPU Architecture (whitepaper), appendix A: peaks (f32 sums), bandwidth, 170 SMs, L2",
         f"{GUIDE}: registers, shared memory, warps",
         "zzc0721/torch-performance-test-data, pull request 15: 236 of 209.5, above the boost clock",
         "cache_bandwidth, memory_part: assumed, as RTX 4090",

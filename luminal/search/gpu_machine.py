@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+PARTS = 4
+"""Schedulers of a unit, each with registers of its own; of all NVIDIA's and AMD's GPUs that are described."""
+
 
 @dataclass(frozen=True, slots=True)
 class GpuMachine:
@@ -49,7 +52,7 @@ def resident_programs(machine: GpuMachine, registers: int, shared: int, warps: i
     where it holds none."""
     step = machine.register_step
     per_warp = -(-max(registers, 1) // step) * step * machine.warp
-    by_registers = machine.registers // per_warp // warps
+    by_registers = machine.registers // PARTS // per_warp * PARTS // warps
     by_shared = machine.unit_shared // max(shared + machine.reserved_shared, 1)
     by_warps = machine.unit_warps // warps
     return min(by_registers, by_shared, by_warps, machine.unit_programs)
