@@ -14,7 +14,7 @@ import json
 import os
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import asdict, dataclass
 from functools import cache
 from importlib import metadata as packages
@@ -139,8 +139,9 @@ def _packed(product: Product) -> bytes:
 
 
 def _unpacked(entry: bytes, backend: str) -> CompiledKernel:
-    fields = json.loads(entry)
-    return _kernel(Product(**{**fields, "binary": base64.b64decode(fields["binary"])}), backend)
+    fields: dict[str, Any] = json.loads(entry)
+    fields["binary"] = base64.b64decode(fields["binary"])
+    return _kernel(Product(**fields), backend)
 
 
 def _kernel(product: Product, backend: str) -> CompiledKernel:
@@ -188,7 +189,7 @@ class _Bench:
         atexit.register(self.close)
 
     @contextlib.contextmanager
-    def worker(self) -> Iterator[Worker]:
+    def worker(self) -> Generator[Worker]:
         """A worker that waits, or a new one; one that has died, or was left at work, does not come back."""
         with self._free:
             with self._lock:

@@ -9,7 +9,7 @@ import os
 import sys
 import tempfile
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from io import StringIO
 from types import ModuleType
@@ -77,7 +77,7 @@ def one_line(error: Exception) -> str:
 
 
 @contextlib.contextmanager
-def _output_to(path: str) -> Iterator[None]:
+def _output_to(path: str) -> Generator[None]:
     """What this process, the libraries in it and the programs it starts write goes to a file."""
     kept = [os.dup(number) for number in (1, 2)]
     with open(path, "ab", buffering=0) as file:

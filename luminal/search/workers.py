@@ -56,7 +56,7 @@ def _file() -> IO[bytes]:
 class Worker:
     """One process, which does one job at a time: `module` says which jobs there are."""
 
-    def __init__(self, module: str = MODULE) -> None:
+    def __init__(self, module: str) -> None:
         self._log, self._notes = _file(), _file()
         self.connection, theirs = Pipe()
         root = str(Path(__file__).parents[2])
@@ -176,7 +176,7 @@ class Crew:
         """Start what is missing, without waiting; WorkersUnavailableError where that fails."""
         with self.lock:
             while len(self.workers) < self.size:
-                self.workers.append(Worker())
+                self.workers.append(Worker(MODULE))
 
     def first(self) -> Worker:
         """The worker that times, ready; the first one started."""
@@ -203,7 +203,7 @@ class Crew:
     def replace(self, worker: Worker) -> Worker:
         """A new worker in the place of one that has died."""
         position = self.workers.index(worker)
-        self.workers[position] = Worker()
+        self.workers[position] = Worker(MODULE)
         return self.workers[position]
 
     def settle(self) -> None:
