@@ -47,7 +47,6 @@ def attention(
     keys: int,
     width: int,
     causal: bool = False,
-    rate: float = 1.0,
     asynchronous: bool = True,
     rows: int = 128,
 ) -> Launch:
@@ -60,7 +59,6 @@ def attention(
         memory_bytes=4.0 * batch * heads * (queries + keys) * width,
         cache_bytes=4.0 * (programs * keys * part + batch * heads * queries) * width,
         matrix_flops=4 * scores * width,
-        rate=rate,
         is_asynchronous=asynchronous,
         operations=SCORE_OPERATIONS * scores,
         exponentials=scores,
@@ -141,10 +139,9 @@ def _attention(
     tera: float,
     source: str,
     causal: bool = False,
-    rate: float = 1.0,
     asynchronous: bool = True,
 ) -> Published:
-    launch = attention(*shape, causal=causal, rate=rate, asynchronous=asynchronous)
+    launch = attention(*shape, causal=causal, asynchronous=asynchronous)
     text = f"{name}, {'x'.join(map(str, shape))}{', causal' if causal else ''}"
     return Published(text, device, launch, _rated(launch.matrix_flops, tera), source)
 
@@ -165,9 +162,6 @@ def _product(
     return Published(text, device, launch, _rated(launch.matrix_flops, tera), source)
 
 
-MMA_RATE = 0.62
-"""What `mma.sync` reaches of H100's peak: arXiv 2402.13499, 'Benchmarking and Dissecting the Nvidia Hopper GPU
-Architecture', section on tensor cores."""
 TORCHBENCH = "pytorch/benchmark pull request 2391"
 FIGURE = "arXiv 2407.08608 (FlashAttention-3), figure 5"
 DATABASE = "zzc0721/torch-performance-test-data issue 79"
@@ -190,7 +184,6 @@ PUBLISHED = (
         (1, 16, 16384, 16384, 128),
         370,
         FIGURE,
-        rate=MMA_RATE,
         asynchronous=False,
     ),
     Published(
@@ -415,6 +408,14 @@ CALIBRATION = (
     _product("hipBLASLt", "mi300x", (10240, 15360, 8192), 668.4, MAXIMUM, tile=(256, 256), cluster=1),
     _product("hipBLASLt", "mi355x", (12288, 8192, 8192), 1565.0, MAXIMUM, tile=(256, 256), cluster=1),
     _attention("FlashAttention-3", "h100", (1, 16, 16384, 16384, 128), 648, FIGURE),
+    _attention(
+        "FlashAttention-2",
+        "b200",
+        (8, 16, 8192, 8192, 128),
+        361.591,
+        "meta-pytorch/tritonbench pull request 171",
+        asynchronous=False,
+    ),
     _attention(
         "FlashAttention-2",
         "a100",

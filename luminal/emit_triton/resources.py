@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from luminal.emit_triton.targets import GpuTarget
 from luminal.search.gpu_machine import resident_programs
+from luminal.search.gpu_roofline import Launch
 
 # How instructions of a kind begin, in PTX and in AMD's assembly.
 NVIDIA_KINDS = {
@@ -25,6 +26,8 @@ AMD_KINDS = {
     "atomic": r"(?<!\w)(?:global|flat|buffer)_atomic",
     "barrier": r"(?<!\w)s_barrier",
 }
+ASYNCHRONOUS = {"wgmma", "tcgen05"}
+"""Matrix instructions that no warp waits for at once."""
 KINDS = {"cuda": NVIDIA_KINDS, "hip": AMD_KINDS}
 
 
@@ -86,6 +89,12 @@ def occupancy(resources: Resources, target: GpuTarget) -> int:
     if resources.tensor_memory:
         found = min(found, target.tensor_memory // resources.tensor_memory)
     return found
+
+
+def with_resources(launch: Launch, resources: Resources, target: GpuTarget) -> Launch:
+    """A launch as its compiled kernel makes it: how many programs share a multiprocessor, and how they multiply."""
+    is_asynchronous = bool(ASYNCHRONOUS & resources.instructions.keys())
+    return replace(launch, resident=occupancy(resources, target), is_asynchronous=is_asynchronous)
 
 
 def refusal(resources: Resources, target: GpuTarget) -> str | None:

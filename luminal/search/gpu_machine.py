@@ -16,7 +16,8 @@ class GpuMachine:
     Rates: `bandwidth` and `cache_bandwidth` in bytes per second from memory and from the second cache of `l2` bytes;
     `matrix` in operations per second of the matrix units on dense operands, by dtype; `vector` in f32 operations per
     second (a multiply-add is two); `special` in exponentials of a unit's clock cycle.  All are advertised peaks:
-    `matrix_part` and `memory_part` are what the best published kernels reach of them.
+    `matrix_part` and `memory_part` are what the best published kernels reach of them, `synchronous_part` what matrix
+    instructions reach that a warp waits for (`mma.sync`).
 
     Limits: `registers` (32 bits) of a unit, `thread_registers` of a thread, handed out in `register_step`s of a thread;
     bytes of shared memory of a unit and of one program, with what each program's reservation adds; warps and programs
@@ -42,6 +43,7 @@ class GpuMachine:
     reserved_shared: int = 1024
     unit_warps: int = 64
     unit_programs: int = 32
+    synchronous_part: float = 1.0
     launch_seconds: float = 3e-6
     latency: float = 0.7e-6
     """Seconds from asking memory to the answer."""

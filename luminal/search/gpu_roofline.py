@@ -21,10 +21,10 @@ class Launch:
     """What the programs of one launch do, all together, but for what is said of one program.
 
     `memory_bytes`: what is moved from and to memory, each byte once; `cache_bytes`: what programs read and write
-    through the second cache, once for each program that does.  `matrix_flops` run in `dtype` by an instruction that
-    reaches `rate` of the peak at most, beside others where `is_asynchronous`.  `operations`: vector instructions of a
-    lane; `exponentials`: of the special unit.  One program: `steps` of its outer loop, of which `stages` are in flight;
-    `resident`: programs that share a multiprocessor at a time.
+    through the second cache, once for each program that does.  `matrix_flops` are of operands of `dtype`, by
+    instructions that run beside others where `is_asynchronous` (wgmma, tcgen05).  `operations`: vector instructions of
+    a lane; `exponentials`: of the special unit.  One program: `steps` of its outer loop, of which `stages` are in
+    flight; `resident`: programs that share a multiprocessor at a time.
     """
 
     programs: int
@@ -32,7 +32,6 @@ class Launch:
     cache_bytes: float = 0.0
     matrix_flops: float = 0.0
     dtype: str = "bf16"
-    rate: float = 1.0
     is_asynchronous: bool = False
     operations: float = 0.0
     exponentials: float = 0.0
@@ -61,8 +60,10 @@ def estimate(launch: Launch, machine: GpuMachine) -> GpuEstimate:
     balance = busiest * machine.units / launch.programs
     matrix = vector = 0.0
     if launch.matrix_flops:
-        reached = machine.matrix[launch.dtype] * min(launch.rate, machine.matrix_part)
-        matrix = launch.matrix_flops / reached * balance
+        part = machine.matrix_part
+        if not launch.is_asynchronous:
+            part = min(part, machine.synchronous_part)
+        matrix = launch.matrix_flops / (machine.matrix[launch.dtype] * part) * balance
     lanes = machine.vector / 2
     specials = machine.special * machine.units * machine.clock
     vector = (launch.operations / lanes + launch.exponentials / specials) * balance

@@ -13,8 +13,10 @@ from luminal.emit_triton.resources import (
     occupancy,
     read_resources,
     refusal,
+    with_resources,
 )
 from luminal.emit_triton.targets import GpuTarget, target_named
+from luminal.search.gpu_roofline import Launch, estimate
 
 H100, B200, MI300X = target_named("h100"), target_named("b200"), target_named("mi300x")
 GOOD = Resources(
@@ -92,6 +94,14 @@ def test_a_kernel_that_a_target_cannot_run_well_is_refused(
     assert refusal(GOOD, target) is None
     said = refusal(resources, target)
     assert said is not None and re.search(reason, said)
+
+
+def test_a_compiled_kernel_completes_the_price_of_its_launch() -> None:
+    launch = Launch(programs=1000, memory_bytes=1e8, matrix_flops=1e12)
+    found = with_resources(launch, GOOD, H100)
+    assert found == replace(launch, resident=2, is_asynchronous=True)
+    plain = with_resources(launch, replace(GOOD, instructions={"mma.sync": 4}), H100)
+    assert estimate(plain, H100.machine).seconds > estimate(found, H100.machine).seconds
 
 
 def test_programs_share_a_multiprocessor_as_far_as_the_scarcest_goes() -> None:

@@ -56,8 +56,8 @@ def test_one_program_more_than_a_wave_costs_a_whole_program() -> None:
 @pytest.mark.parametrize(
     ("better", "worse"),
     [
-        (LOOP, replace(LOOP, rate=0.5)),
-        (replace(LOOP, operations=1e10), replace(LOOP, operations=1e10, is_asynchronous=False)),
+        (LOOP, replace(LOOP, is_asynchronous=False)),
+        (replace(LOOP, operations=1e10), replace(LOOP, operations=2e10)),
         (LOOP, replace(LOOP, stages=1)),
         (LOOP, replace(LOOP, cache_bytes=2e10)),
         (LOOP, replace(LOOP, exponentials=1e10)),
