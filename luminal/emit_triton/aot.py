@@ -166,15 +166,15 @@ def _compile(request: Request, target: GpuTarget, key: str, seconds: float) -> P
 
 
 def _log_file(key: str) -> Path:
-    """Beside what is kept; where that cannot be written, among the temporary files."""
-    root = cache_directory() / "logs"
-    folder = root / key[:2]
+    """Among the reports of the cache folder; where that cannot be written, among the temporary files."""
+    root = cache_directory() / "reports"
+    folder = root / "triton"
     try:
         evict(root, LOG_BYTES)
         folder.mkdir(parents=True, exist_ok=True)
     except OSError:
         folder = Path(tempfile.gettempdir())
-    path = folder / f"triton-{key}.log"
+    path = folder / f"{key}.log"
     path.unlink(missing_ok=True)
     return path
 

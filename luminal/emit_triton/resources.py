@@ -18,6 +18,7 @@ NVIDIA_KINDS = {
     "cp.async": r"cp\.async\.c[ag]",
     "tma": r"cp\.async\.bulk\.tensor",
     "atomic": r"(?<![\w.])(?:atom|red)\.",
+    "setmaxnreg": r"setmaxnreg\.",
     "barrier": r"(?<![\w.])bar(?:rier)?\.(?:cta\.)?sync|mbarrier\.try_wait",
 }
 AMD_KINDS = {
@@ -93,8 +94,13 @@ def occupancy(resources: Resources, target: GpuTarget) -> int:
 
 def with_resources(launch: Launch, resources: Resources, target: GpuTarget) -> Launch:
     """A launch as its compiled kernel makes it: how many programs share a multiprocessor, and how they multiply."""
-    is_asynchronous = bool(ASYNCHRONOUS & resources.instructions.keys())
-    return replace(launch, resident=occupancy(resources, target), is_asynchronous=is_asynchronous)
+    found = resources.instructions.keys()
+    return replace(
+        launch,
+        resident=occupancy(resources, target),
+        is_asynchronous=bool(ASYNCHRONOUS & found),
+        is_specialised="setmaxnreg" in found,  # registers go from warps of one role to those of another
+    )
 
 
 def refusal(resources: Resources, target: GpuTarget) -> str | None:

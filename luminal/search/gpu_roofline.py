@@ -1,8 +1,8 @@
 """Seconds of a launch on a GPU, from what its programs compute and move: orders candidates where no device is there.
 
-The busiest multiprocessor decides.  Matrix, vector and special units work beside each other as far as the matrix
-instructions run asynchronously; memory is waited for beside computing as far as loops are pipelined and several
-programs share a multiprocessor.  docs/performance.md compares it with published measurements.
+The busiest multiprocessor decides.  Matrix and vector units work beside each other as far as warps have roles or
+several programs share a multiprocessor; memory is waited for beside computing as far as loops are pipelined or programs
+share.  docs/performance.md compares it with published measurements.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ from dataclasses import dataclass
 
 from luminal.search.gpu_machine import GpuMachine
 
-SHOWS = {True: 0.25, False: 0.7}
-"""The part of the shorter of matrix and vector work that is not hidden behind the longer; True: asynchronous matrix
-instructions.  From the headline figures of the FlashAttention-3 and FlashAttention-2 papers alone."""
+SPECIALISED_SHOWS = 0.25
+"""The part of the shorter of matrix and vector work that is not hidden behind the longer where warps have roles;
+without roles it is one over the root of the programs that share a multiprocessor.  From the headline figures of the
+FlashAttention-3 and FlashAttention-2 papers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,9 +23,10 @@ class Launch:
 
     `memory_bytes`: what is moved from and to memory, each byte once; `cache_bytes`: what programs read and write
     through the second cache, once for each program that does.  `matrix_flops` are of operands of `dtype`, by
-    instructions that run beside others where `is_asynchronous` (wgmma, tcgen05).  `operations`: vector instructions of
-    a lane; `exponentials`: of the special unit.  One program: `steps` of its outer loop, of which `stages` are in
-    flight; `resident`: programs that share a multiprocessor at a time.
+    instructions that no warp waits for where `is_asynchronous` (wgmma, tcgen05); `is_specialised`: some warps multiply
+    while others do the rest.  `operations`: vector instructions of a lane; `exponentials`: of the special unit.  One
+    program: `steps` of its outer loop, of which `stages` are in flight; `resident`: programs that share a
+    multiprocessor at a time.
     """
 
     programs: int
@@ -33,6 +35,7 @@ class Launch:
     matrix_flops: float = 0.0
     dtype: str = "bf16"
     is_asynchronous: bool = False
+    is_specialised: bool = False
     operations: float = 0.0
     exponentials: float = 0.0
     steps: int = 1
@@ -67,12 +70,13 @@ def estimate(launch: Launch, machine: GpuMachine) -> GpuEstimate:
     lanes = machine.vector / 2
     specials = machine.special * machine.units * machine.clock
     vector = (launch.operations / lanes + launch.exponentials / specials) * balance
-    compute = max(matrix, vector) + SHOWS[launch.is_asynchronous] * min(matrix, vector)
+    resident = max(1, min(launch.resident, busiest))
+    shows = SPECIALISED_SHOWS if launch.is_specialised else resident**-0.5
+    compute = max(matrix, vector) + shows * min(matrix, vector)
     transfer = max(
         launch.memory_bytes / (machine.bandwidth * machine.memory_part),
         launch.cache_bytes / machine.cache_bandwidth,
     )
-    resident = max(1, min(launch.resident, busiest))
     depth = max(1, min(launch.stages, launch.steps))
     waiting = -(-busiest // resident) * launch.steps / depth * machine.latency
     # A pipelined loop shows its first step alone; without one, only the other programs of the unit hide it.
