@@ -12,6 +12,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import tempfile
 import threading
 from collections.abc import Generator, Mapping
@@ -36,6 +37,8 @@ LOG_BYTES = 64 << 20
 """Of logs that are kept."""
 SECONDS = 120.0
 """How long a compilation may take; one that spills takes 7 to 14."""
+LAST_WORDS = r"LLVM ERROR|Assertion|terminate called"
+"""Of libraries that end the process."""
 TYPES = {
     "f64": "fp64",
     "f32": "fp32",
@@ -157,8 +160,9 @@ def _compile(request: Request, target: GpuTarget, key: str, seconds: float) -> P
         except WorkerDiedError as error:
             said = log.read_text(errors="replace").splitlines() if log.exists() else []
             ended = f"takes longer than {seconds:g} seconds" if error.reason == "hung" else "has crashed"
-            first = next((line.strip() for line in said if line.strip()), "")
-            result = f"the compiler {ended}{f': {first}' if first else ''}"
+            lines = [line.strip() for line in said if line.strip()]
+            telling = [line for line in lines if re.search(LAST_WORDS, line)] or lines or [""]
+            result = f"the compiler {ended}{f': {telling[0]}' if telling[0] else ''}"
     if isinstance(result, str):
         raise CompilationError(request.name, target.name, result, str(log))
     log.unlink(missing_ok=True)

@@ -6,12 +6,14 @@ import contextlib
 import importlib
 import linecache
 import os
+import re
 import sys
 import tempfile
 import traceback
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from io import StringIO
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -66,14 +68,17 @@ class Desk:
                 return _compiled(request, folder)
             except Exception as error:
                 traceback.print_exc()
-                return one_line(error)
+                sys.stderr.flush()
+                return one_line(error, Path(log).read_text(errors="replace"))
 
 
-def one_line(error: Exception) -> str:
-    """The line of an exception that says most."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    telling = next((line for line in lines if line.startswith("ptxas")), lines[-1] if lines else "")
-    return f"{type(error).__name__}: {telling}"
+def one_line(error: Exception, said: str) -> str:
+    """The line that says most of an exception and of what was `said` beside it: an assembler's, one of MLIR's passes,
+    or else the exception's last."""
+    own = [line.strip() for line in str(error).splitlines() if line.strip()]
+    found = [line for line in own if line.startswith("ptxas")]
+    found += re.findall(r"^<triton .*: error: (.*)$", said, re.MULTILINE)
+    return f"{type(error).__name__}: {(found or own[-1:] or [''])[0]}"
 
 
 @contextlib.contextmanager

@@ -97,3 +97,20 @@ tl.store(o + (head + i)[:, None] * 64 + w[None, :], (total / norm[:, None]).to(t
 """
     parameters = (*(pointer(name, bf16) for name in "qkvo"), size("n", 64))
     return kernel("attention", body, parameters, options)
+
+
+def described_product(has_roles: bool) -> TritonKernel:
+    """c = a b^T through tensor descriptors; `has_roles`: some warps load and others multiply."""
+    body = f"""
+left = tl.make_tensor_descriptor(a, [m, k], [k, 1], [128, 64])
+right = tl.make_tensor_descriptor(b, [n, k], [k, 1], [128, 64])
+out = tl.make_tensor_descriptor(c, [m, n], [n, 1], [128, 128])
+i = tl.program_id(1) * 128
+j = tl.program_id(0) * 128
+total = tl.zeros((128, 128), tl.float32)
+for first in tl.range(0, k, 64, warp_specialize={has_roles}):
+    total = tl.dot(left.load([i, first]), right.load([j, first]).T, total)
+out.store([i, j], total.to(tl.bfloat16))
+"""
+    parameters = (*(pointer(name, bf16) for name in "abc"), size("m"), size("n"), size("k", 64))
+    return kernel("described_product", body, parameters, Options(4, 3))

@@ -17,7 +17,7 @@ import pytest
 
 pytest.importorskip("triton", reason="GPU code needs the package triton")
 
-from luminal.dtype import DType, bf16, bool_, f4e2m1, f8e4m3fn, f8e5m2, f16, f32, f64, i8, i32, i64
+from luminal.dtype import DType, bf16, bool_, f4e2m1, f8e4m3fn, f8e5m2, f16, f32, i32, i64
 from luminal.emit_cpu.cache import cache_directory
 from luminal.emit_triton import aot
 from luminal.emit_triton.aot import attributes_of, compile_kernel, signature_type
@@ -78,6 +78,23 @@ def test_kernels_with_products(architecture: str, form: str) -> None:
     assert (found.tensor_memory > 0) == (architecture == "sm_100")
 
 
+@pytest.mark.parametrize("architecture", ["sm_90", "sm_100", "sm_120"])
+@pytest.mark.parametrize("has_roles", [False, True], ids=["plain", "roles"])
+def test_tensor_descriptors_become_tma_and_roles_registers_that_move(
+    architecture: str, has_roles: bool
+) -> None:
+    compiled = compile_kernel(kernels.described_product(has_roles), architecture)
+    found = compiled.resources
+    assert refusal(found, target_named(architecture)) is None
+    assert set(found.instructions) - {"barrier"} == {
+        MATRIX[architecture],
+        "tma",
+        *(("setmaxnreg",) if has_roles else ()),
+    }
+    assert (found.warps > 4) == has_roles
+    assert compiled.metadata["global_scratch_size"] > 0, "of the descriptors"
+
+
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_the_binary_is_for_the_architecture(architecture: str) -> None:
     compiled = compile_kernel(kernels.elementwise(), architecture)
@@ -104,46 +121,6 @@ def test_registers_allow_the_waves_that_amd_says() -> None:
     assert said
     alone = replace(compiled.resources, shared=0, warps=1)
     assert occupancy(alone, target_named("gfx942")) == 4 * int(said[1])
-
-
-def _multiplies(dtype: DType) -> TritonKernel:
-    """On smaller tiles sm_90 multiplies fp8 as f16."""
-    total = {"i8": i32, "f64": f64}.get(dtype.name, f32)
-    word = {"i32": "int32", "f64": "float64", "f32": "float32"}[total.name]
-    body = f"""
-i = tl.arange(0, 64)
-total = tl.zeros((64, 64), tl.{word})
-for first in range(0, k, 64):
-    left = tl.load(a + i[:, None] * k + (first + i)[None, :])
-    right = tl.load(b + i[None, :] * k + (first + i)[:, None])
-    total = tl.dot(left, right, total, out_dtype=tl.{word})
-tl.store(c + i[:, None] * 64 + i[None, :], total)
-"""
-    pointers = (*(kernels.pointer(name, dtype) for name in "ab"), kernels.pointer("c", total))
-    return kernels.kernel("multiplies", body, (*pointers, kernels.size("k", 64)), Options(4, 2))
-
-
-WORDS = {
-    "f16": r"\.f16\.f16|kind::f16|_f16\b",
-    "f8e4m3fn": r"e4m3|f8f6f4",
-    "f8e5m2": r"e5m2|f8f6f4",
-    "i8": r"\.s8\.s8|kind::i8|_i8\b",
-    "f64": r"f64",
-}
-
-
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-@pytest.mark.parametrize("dtype", [f16, f8e4m3fn, f8e5m2, i8, f64], ids=str)
-def test_what_targets_say_of_native_products_holds(architecture: str, dtype: DType) -> None:
-    is_native = dtype.name in target_named(architecture).dot
-    try:
-        assembly = compile_kernel(_multiplies(dtype), architecture).assembly
-    except CompilationError as error:
-        assert not is_native and "not supported in this architecture" in error.reason
-        return
-    pattern = r"(?:wgmma\.mma_async|tcgen05\.mma|mma\.sync|v_mfma_)\S*"
-    instructions = set(re.findall(pattern, assembly))
-    assert any(re.search(WORDS[dtype.name], found) for found in instructions) == is_native
 
 
 def test_a_kernel_that_spills_is_refused() -> None:
@@ -183,9 +160,20 @@ tl.store(y + i, wrong)
             ),
             "PTXASError: ptxas .*nonsense",
         ),
-        (_with_head("import os; print('last words', flush=True); os.abort()"), "has crashed: last words"),
+        (
+            replace(
+                kernels.elementwise(),
+                source=kernels.elementwise().source.replace("+ 1.0", "+ tl.sum(tl.load(x + n[:]), 0)"),
+            ),
+            "CompilationError: ",
+        ),
+        (_with_head("import os; print('a word', flush=True); os.abort()"), "has crashed: a word"),
+        (
+            _with_head("import os; print('a word\\nLLVM ERROR: the last', flush=True); os.abort()"),
+            "has crashed: LLVM ERROR: the last",
+        ),
     ],
-    ids=["syntax", "name", "dtype", "ptxas", "abort"],
+    ids=["syntax", "name", "dtype", "ptxas", "front end", "abort", "LLVM"],
 )
 def test_a_compiler_that_fails_is_an_error_with_one_line_and_a_log(
     kernel: TritonKernel, reason: str, capfd: pytest.CaptureFixture[str]

@@ -48,6 +48,7 @@ def test_figures_agree_with_each_other(target: GpuTarget) -> None:
     lanes = machine.vector / machine.units / machine.clock / 2
     assert lanes == pytest.approx(64, rel=0.1) or lanes == pytest.approx(128, rel=0.1)
     assert machine.matrix["bf16"] == machine.matrix["f16"] < machine.matrix["i8"]
+    assert all(machine.matrix.get(name, machine.matrix.get("tf32")) for name in target.dot)
 
 
 def test_fp8_is_native_from_sm_89_on_and_scaled_products_on_blackwell_and_gfx950() -> None:
