@@ -196,9 +196,7 @@ class _Bench:
     def worker(self) -> Generator[Worker]:
         """A worker that waits, or a new one; one that has died, or was left at work, does not come back."""
         with self._free:
-            with self._lock:
-                worker = self._idle.pop() if self._idle else None
-            worker = worker or Worker(MODULE)
+            worker = self._taken() or Worker(MODULE)
             worker.await_ready()
             try:
                 yield worker
@@ -208,6 +206,16 @@ class _Bench:
                 else:
                     with self._lock:
                         self._idle.append(worker)
+
+    def _taken(self) -> Worker | None:
+        """One that waits and lives."""
+        with self._lock:
+            while self._idle:
+                worker = self._idle.pop()
+                if worker.process.poll() is None:
+                    return worker
+                worker.stop()
+        return None
 
     def close(self) -> None:
         """Stop those that wait; a forked child leaves its parent's alone."""

@@ -12,10 +12,10 @@ from benchmarks.published_kernels import (
     LATER,
     PUBLISHED,
     Published,
-    attention,
     median_error,
     table,
 )
+from benchmarks.published_launches import attention
 from luminal.emit_triton.targets import H100
 from luminal.search.gpu_machine import resident_programs
 from luminal.search.gpu_roofline import Launch, estimate
