@@ -119,3 +119,17 @@ class ProfilingWarning(UserWarning):
 
 class CompileError(LuminalError, RuntimeError):
     """Code generation failed; an internal mistake that is never hidden."""
+
+
+class CompilationError(LuminalError, RuntimeError):
+    """A GPU's compiler has refused a kernel, crashed, or taken too long: a candidate that is left out.
+
+    `reason` is one line; `log` is the file that holds all that the compiler said.
+    """
+
+    def __init__(self, kernel: str, target: str, reason: str, log: str) -> None:
+        super().__init__(f"kernel {kernel} for {target}: {reason}; all that was said is in {log}")
+        self.kernel, self.target, self.reason, self.log = kernel, target, reason, log
+
+    def __reduce__(self) -> tuple[type[CompilationError], tuple[str, str, str, str]]:
+        return CompilationError, (self.kernel, self.target, self.reason, self.log)

@@ -13,13 +13,15 @@ class Parameter:
     """One parameter of a kernel, in the order of the call.
 
     A pointer has the dtype of its elements; a size is an i64, or an i32 where all its values fit.  `divisor`: what the
-    address in bytes, or the size, is a multiple of for certain.
+    address in bytes, or the size, is a multiple of for certain.  `is_near`: all that is read or written through a
+    pointer lies less than 2 GiB behind it, for certain; AMD's buffer instructions then hold offsets in 32 bits.
     """
 
     name: str
     dtype: DType
     is_pointer: bool
     divisor: int = 1
+    is_near: bool = False
 
 
 @dataclass(frozen=True, slots=True)

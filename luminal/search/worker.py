@@ -1,28 +1,22 @@
-"""What a worker process does: jobs of `WorkerProfiler`, one after the other, until its parent is gone."""
+"""What a worker process does for `WorkerProfiler`: its jobs."""
 
 from __future__ import annotations
 
 import importlib
 import os
-import pickle
 import sys
-import threading
-import time
 from collections.abc import Mapping
 from functools import lru_cache
-from multiprocessing.connection import Connection
 from typing import Any
 
 from luminal.dialects.kernel.region_text import parse_region
 from luminal.dialects.kernel.schedule import parse_schedule
 from luminal.dialects.kernel.terms import Region
-from luminal.errors import CompileError
 from luminal.search.trial import Runnable, Trials, Wrong
+from luminal.search.worker_loop import serve
 
 USUAL = "luminal.plan.measure"
-"""What the usual jobs need; imported before the first one comes."""
-LOOK_SECONDS = 0.5
-"""Between two looks whether the parent still lives."""
+"""What the usual jobs need."""
 
 _parsed = lru_cache(maxsize=64)(parse_region)
 
@@ -72,36 +66,13 @@ class Desk:
 
 
 def main(parent: int, jobs: int, notes: int) -> None:
-    """Do the jobs that arrive at the file `jobs`, while the process `parent` lives."""
-    threading.Thread(target=_die_with, args=(parent,), daemon=True).start()
-    importlib.import_module(USUAL)
-    connection, desk = Connection(jobs), Desk(notes)
-    connection.send("ready")
-    while True:
-        try:
-            name, *arguments = connection.recv()
-        except EOFError:
-            return
-        try:
-            reply = (True, getattr(desk, name)(*arguments))
-        except Exception as error:
-            reply = (False, _portable(error))
-        connection.send(reply)
+    """Serve, with what the usual jobs need imported before the first one comes."""
 
+    def make() -> Desk:
+        importlib.import_module(USUAL)
+        return Desk(notes)
 
-def _portable(error: Exception) -> Exception:
-    """An exception that survives pickling."""
-    try:
-        return pickle.loads(pickle.dumps(error))
-    except Exception:
-        return CompileError(f"{type(error).__name__}: {error}")
-
-
-def _die_with(parent: int) -> None:
-    """A parent that is killed closes nothing that its own forked children hold open."""
-    while os.getppid() == parent:
-        time.sleep(LOOK_SECONDS)
-    os._exit(0)
+    serve(parent, jobs, make)
 
 
 if __name__ == "__main__":

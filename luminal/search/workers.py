@@ -1,7 +1,8 @@
 """Processes that compile and time candidates, which may crash or hang without harm to this one.
 
-A worker is `python -m luminal.search.worker`: it imports neither the program's main module nor torch, so that it starts
-in half a second and needs no guard in the program.  A job is a pickle through a socket pair; what a worker runs just
+A worker is `python -m` of a module that serves (luminal/search/worker_loop.py), luminal.search.worker as a rule: it
+imports neither the program's main module nor torch, so that it starts in half a second and needs no guard in the
+program.  A job is a pickle through a socket pair; what a worker runs just
 now stands in a small file that both have open.  Workers are kept for the process and die with it.
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -52,9 +54,9 @@ def _file() -> IO[bytes]:
 
 
 class Worker:
-    """One process, which does one job at a time."""
+    """One process, which does one job at a time: `module` says which jobs there are."""
 
-    def __init__(self) -> None:
+    def __init__(self, module: str) -> None:
         self._log, self._notes = _file(), _file()
         self.connection, theirs = Pipe()
         root = str(Path(__file__).parents[2])
@@ -63,7 +65,7 @@ class Worker:
         try:
             self.process = subprocess.Popen(
                 [
-                    *(sys.executable, "-P", "-X", "faulthandler", "-m", MODULE),
+                    *(sys.executable, "-P", "-X", "faulthandler", "-m", module),
                     *(str(os.getpid()), *map(str, files)),
                 ],
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
@@ -91,7 +93,7 @@ class Worker:
             raise WorkersUnavailableError(f"a worker does not start: {said or 'it says nothing'}")
 
     def send(self, job: tuple[Any, ...]) -> None:
-        """Give it a job: the name of a method of `Desk` (luminal/search/worker.py), and its arguments."""
+        """Give it a job: the name of a method of its module's `Desk`, and its arguments."""
         assert not self.is_busy
         self.is_busy = True
         try:
@@ -137,12 +139,17 @@ class Worker:
         )
 
     def stop(self) -> None:
-        """End the process, whatever it does."""
-        self.process.kill()
-        self.process.wait()
+        """End the process and what it has started, whatever they do."""
+        self._kill()
         self.connection.close()
         self._log.close()
         self._notes.close()
+
+    def _kill(self) -> None:
+        if self.process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)  # it leads a session of its own
+            self.process.wait()
 
     def _note(self) -> bytes:
         return os.pread(self._notes.fileno(), _NOTE, 0)
@@ -150,8 +157,7 @@ class Worker:
     def _died(self, reason: str) -> WorkerDiedError:
         note = self._note()
         running = int.from_bytes(note[:8], "little", signed=True) if note else -1
-        self.process.kill()
-        self.process.wait()
+        self._kill()
         error = WorkerDiedError(reason, running, self.said())
         self.stop()
         return error
@@ -170,7 +176,7 @@ class Crew:
         """Start what is missing, without waiting; WorkersUnavailableError where that fails."""
         with self.lock:
             while len(self.workers) < self.size:
-                self.workers.append(Worker())
+                self.workers.append(Worker(MODULE))
 
     def first(self) -> Worker:
         """The worker that times, ready; the first one started."""
@@ -197,7 +203,7 @@ class Crew:
     def replace(self, worker: Worker) -> Worker:
         """A new worker in the place of one that has died."""
         position = self.workers.index(worker)
-        self.workers[position] = Worker()
+        self.workers[position] = Worker(MODULE)
         return self.workers[position]
 
     def settle(self) -> None:
