@@ -75,6 +75,8 @@ class _First:
         self.contractions = {value.number for value in contractions}
         for value in contractions:
             self._keep(self._settled(value, self._epilogue(value)))
+        for value in self.graph.values:
+            self._keep_reduced(value)
         self.weights, self.loads = self._weigh()
         for value in contractions:
             self._keep_operands(value)
@@ -146,6 +148,23 @@ class _First:
                 return True
             stack += found.operands
         return False
+
+    def _keep_reduced(self, value: Value) -> None:
+        """Keep what a reduction folds where it takes a reduction with as many results, in whose loops the other has no
+        place: what is made of those results then stays in their region, and takes no more memory than they."""
+        if value.op not in REDUCTIONS:
+            return
+        source = value.operands[0]
+        count, stack, seen = product(source.shape), [source], set[int]()
+        while stack:
+            found = stack.pop()
+            if found.number in seen or found.number in self.roots:
+                continue
+            seen.add(found.number)
+            if found.op in REDUCTIONS and known_equal(product(found.shape), count):
+                self._keep(source)
+                return
+            stack += found.operands
 
     def _weigh(self) -> tuple[list[int], list[int]]:
         """For each value, the arithmetic and the loads of computing one element from the roots so far.

@@ -1,9 +1,9 @@
-"""Schedules of a region whose result comes out of a carried loop: carries in memory, a nest for each stage of its body.
+"""Schedules of a region whose results come out of a carried loop: carries in memory, a nest for each stage of its body.
 
     batch loops, a block of rows
         the carries' initial values
         loop over blocks of the folded index: each inner term in order, then the next value of each carry
-        the result
+        the results
 
 As in generate.py, nothing here knows what is computed: what is a batch, rows and lanes follows from index sets.
 """
@@ -89,8 +89,10 @@ class LoopGenerator(Generator):
 
     def _shaped(self) -> list[Candidate]:
         body = self._body()
-        output = self.region.outputs[0]
-        if body is None or len(self.region.outputs) != 1 or self.region.is_ordered(output) or output.guard:
+        outputs = self.region.outputs
+        if body is None or len({output.indices for output in outputs}) != 1:
+            return []
+        if any(self.region.is_ordered(output) or output.guard for output in outputs):
             return []
         carries = body.loop.loop.carries
         common = [i for i in self._outermost_first(0) if all(i in free for free in carries)]
@@ -130,7 +132,7 @@ class LoopGenerator(Generator):
         return _Body(loop, outer, parts[0], tuple(stages))
 
     def _blocked(self, body: _Body, batch: list[str], row: str, block: int) -> list[Candidate]:
-        output = self.region.outputs[0]
+        roots = tuple(output.term for output in self.region.outputs)
         shared = [*(Factor(i, None, name=f"batch_{i}") for i in batch), Factor(row, None, name="block")]
         last_batch = shared[-2].name if batch else None
         bound = frozenset(batch)
@@ -139,7 +141,7 @@ class LoopGenerator(Generator):
         with self._within(dict.fromkeys(batch, 1) | {row: block}):
             outer = [i for i in self._outermost_first(0) if i not in bound]
             view = StageView(
-                (output.term,), outer, self.shapes.output_strides(0), bound, "block", projects, ""
+                roots, outer, self.shapes.output_strides(0), bound, "block", projects, ""
             )
             reads = reads_of(view.roots, body.targets)
             finals = [
@@ -286,12 +288,14 @@ class LoopGenerator(Generator):
         )
         over = (Factor(body.outer, None, name="loop"),)
         loop = CarriedLoop(self.numbers[body.loop], carried, inits, over, stages, "block")
-        output = self.region.outputs[0]
+        outputs = self.region.outputs
+        roots = tuple(output.term for output in outputs)
         indices = [factor.index for factor in shared]
-        view = StageView((output.term,), indices, {}, frozenset(), None, frozenset(), "")
+        view = StageView(roots, indices, {}, frozenset(), None, frozenset(), "")
         factors = self._parallel((*shared, *final.factors), view)
         kept = tuple(stage for option in choice for stage in option.kept) + final.kept
-        return Schedule((Stage((Target(output=0),), factors),), kept, (loop,)), factors
+        root = Stage(tuple(Target(output=number) for number in range(len(outputs))), factors)
+        return Schedule((root,), kept, (loop,)), factors
 
     def _filling(self, buffer: Buffer) -> tuple[Factor, ...]:
         """Loops over a buffer, the last of its digits in vectors where they divide it."""
