@@ -150,21 +150,27 @@ class _First:
         return False
 
     def _keep_reduced(self, value: Value) -> None:
-        """Keep what a reduction folds where it takes a reduction with as many results, in whose loops the other has no
-        place: what is made of those results then stays in their region, and takes no more memory than they."""
+        """Keep what a reduction folds where it alone needs another reduction with as many results, which has no place
+        in its loops: what is made of those results stays in their region, and takes no more memory than they."""
         if value.op not in REDUCTIONS:
             return
         source = value.operands[0]
-        count, stack, seen = product(source.shape), [source], set[int]()
+        stack, cone = [source], dict[int, Value]()
         while stack:
             found = stack.pop()
-            if found.number in seen or found.number in self.roots:
+            if found.number not in cone and found.number not in self.roots:
+                cone[found.number] = found
+                stack += found.operands
+        count, made = product(source.shape), set[int]()
+        for number, found in sorted(cone.items()):
+            is_other = found.op in REDUCTIONS and known_equal(product(found.shape), count)
+            if not is_other and all(operand.number not in made for operand in found.operands):
                 continue
-            seen.add(found.number)
-            if found.op in REDUCTIONS and known_equal(product(found.shape), count):
-                self._keep(source)
+            made.add(number)
+            if found is not source and any(user.number not in cone for user in found.users):
                 return
-            stack += found.operands
+        if made:
+            self._keep(source)
 
     def _weigh(self) -> tuple[list[int], list[int]]:
         """For each value, the arithmetic and the loads of computing one element from the roots so far.

@@ -266,7 +266,7 @@ class FoldSpeller:
         base = table.apply("select", (self._equal(highest, low), zero, highest), None, dtype)
         scale, weight = (self._exponential(group, value, base) for value in (maximum, score))
         reduces = any(term.op == "reduce" for term in postorder([score]))
-        group.kept = (*([score] if reduces else []), scale, weight)
+        group.kept = (*([score] if reduces else []), scale, *([weight] if len(group.numbers) > 1 else []))
         following = [highest]
         for number, carry in zip(group.numbers, sums, strict=True):
             factor = self.picks[number].operands[1]

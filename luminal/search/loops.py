@@ -11,7 +11,7 @@ As in generate.py, nothing here knows what is computed: what is a batch, rows an
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from luminal.dialects.kernel.schedule import Buffer, CarriedLoop, Factor, Schedule, Stage, Target
@@ -28,7 +28,8 @@ from luminal.search.generate import (
     reads_of,
 )
 from luminal.search.nests import Nest, Seconds, StageView, add_seconds, less_seconds
-from luminal.search.shapes import below
+from luminal.search.roofline import row_seconds
+from luminal.search.shapes import below, reduced_indices
 
 COMBINATIONS, COARSE_COMBINATIONS = 12, 2
 """As many combinations of nests are schedules, for each block of rows: those that lose least by the model."""
@@ -99,11 +100,13 @@ class LoopGenerator(Generator):
         batch, row = self._batch_and_row(common, body.targets, body.targets)
         if row is None and not batch:
             return []
+        is_alone = row is None and any(self.shapes.stride(load, body.inner) == 1 for load in self.loads)
         if row is None:  # nothing tells the common indices apart
             row = max(batch, key=lambda index: self.shapes.sizes[index])
             batch.remove(row)
         found: list[Candidate] = []
-        for block in self._row_blocks(row):
+        # rows that share nothing are best read one by one, from end to end
+        for block in (1,) if is_alone else self._row_blocks(row):
             found += self._blocked(body, batch, row, block)
         return found
 
@@ -132,18 +135,19 @@ class LoopGenerator(Generator):
         return _Body(loop, outer, parts[0], tuple(stages))
 
     def _blocked(self, body: _Body, batch: list[str], row: str, block: int) -> list[Candidate]:
-        roots = tuple(output.term for output in self.region.outputs)
+        results = tuple(output.term for output in self.region.outputs)
         shared = [*(Factor(i, None, name=f"batch_{i}") for i in batch), Factor(row, None, name="block")]
         last_batch = shared[-2].name if batch else None
-        bound = frozenset(batch)
+        bound = frozenset([*batch, row] if block == 1 else batch)
         projects = frozenset(term for term in self.region.terms() if term.op == "project")
+        computed = tuple(term for term in results if term not in projects)
         options: list[list[_Option]] = []
         with self._within(dict.fromkeys(batch, 1) | {row: block}):
             outer = [i for i in self._outermost_first(0) if i not in bound]
             view = StageView(
-                roots, outer, self.shapes.output_strides(0), bound, "block", projects, ""
+                computed, outer, self.shapes.output_strides(0), bound, "block", projects, ""
             )
-            reads = reads_of(view.roots, body.targets)
+            reads = reads_of(results, body.targets)
             finals = [
                 _Option(
                     nest,
@@ -288,17 +292,27 @@ class LoopGenerator(Generator):
         )
         over = (Factor(body.outer, None, name="loop"),)
         loop = CarriedLoop(self.numbers[body.loop], carried, inits, over, stages, "block")
-        outputs = self.region.outputs
-        roots = tuple(output.term for output in outputs)
         indices = [factor.index for factor in shared]
-        view = StageView(roots, indices, {}, frozenset(), None, frozenset(), "")
+        view = StageView((), indices, {}, frozenset(), None, frozenset(), "")
         factors = self._parallel((*shared, *final.factors), view)
         kept = tuple(stage for option in choice for stage in option.kept) + final.kept
-        root = Stage(tuple(Target(output=number) for number in range(len(outputs))), factors)
+        root = Stage(tuple(Target(output=number) for number in range(len(self.region.outputs))), factors)
         return Schedule((root,), kept, (loop,)), factors
+
+    def _rows(self, view: StageView) -> Iterator[Nest]:
+        """As for any region; what has no index left is computed as it is."""
+        if view.free or reduced_indices(view.roots, view.stops):
+            yield from super()._rows(view)
+            return
+        seconds = self._each(
+            lambda shapes: row_seconds(shapes, view.roots, view.stops, self.machine, "", 1.0)
+        )
+        yield Nest((), (), seconds, "rows")
 
     def _filling(self, buffer: Buffer) -> tuple[Factor, ...]:
         """Loops over a buffer, the last of its digits in vectors where they divide it."""
+        if not buffer.digits:
+            return ()
         *outer, (last, extent) = buffer.digits
         factors = [Factor(index, size) for index, size in outer]
         size = extent if extent is not None else self.region.extents[last].constant
