@@ -116,7 +116,9 @@ class CutSearch:
             size = product(value.shape) * value.dtype.size_bytes
             for weight, sizes in zip(self._weights, self.samples.all, strict=True):
                 read = size.evaluate(sizes)
-                seconds += weight * (read / self.machine.bandwidth + LAUNCH_SECONDS) * (read > self.machine.l2)
+                seconds += (
+                    weight * (read / self.machine.bandwidth + LAUNCH_SECONDS) * (read > self.machine.l2)
+                )
         return seconds
 
     def estimates(self, cuts: Cuts) -> list[tuple[str, list[float]]]:

@@ -144,9 +144,7 @@ class LoopGenerator(Generator):
         options: list[list[_Option]] = []
         with self._within(dict.fromkeys(batch, 1) | {row: block}):
             outer = [i for i in self._outermost_first(0) if i not in bound]
-            view = StageView(
-                computed, outer, self.shapes.output_strides(0), bound, "block", projects, ""
-            )
+            view = StageView(computed, outer, self.shapes.output_strides(0), bound, "block", projects, "")
             reads = reads_of(results, body.targets)
             finals = [
                 _Option(
