@@ -19,7 +19,6 @@ from luminal.dialects.kernel.terms import Term
 from luminal.search.generate import (
     Candidate,
     Generator,
-    best,
     blocks_of,
     digits_of,
     each_lane_first,
@@ -28,6 +27,7 @@ from luminal.search.generate import (
     reads_of,
 )
 from luminal.search.nests import Nest, Seconds, StageView, add_seconds, less_seconds
+from luminal.search.ordering import best
 from luminal.search.roofline import row_seconds
 from luminal.search.shapes import below, reduced_indices
 
