@@ -104,21 +104,19 @@ class CutSearch:
         return best
 
     def _shared_seconds(self, instances: Sequence[Instance]) -> float:
-        """What reading memory once for several reductions with results of the same sizes can save, a launch included:
-        that which no cache holds until the next of them runs.  Nothing for other regions."""
+        """What reading memory once for several reductions with results of the same sizes can save, a launch included;
+        nothing for other regions."""
         if len({_result_sizes(found.formed.region) for found in instances}) != 1:
             return 0.0
         if not all(found.formed.reductions for found in instances):
             return 0.0
-        seconds = 0.0
-        for number in frozenset.intersection(*(frozenset(found.arguments) for found in instances)):
-            value = self.partition.graph.values[number]
-            size = product(value.shape) * value.dtype.size_bytes
-            for weight, sizes in zip(self._weights, self.samples.all, strict=True):
-                read = size.evaluate(sizes)
-                seconds += (
-                    weight * (read / self.machine.bandwidth + LAUNCH_SECONDS) * (read > self.machine.l2)
-                )
+        shared = frozenset.intersection(*(frozenset(found.arguments) for found in instances))
+        values = [self.partition.graph.values[number] for number in shared]
+        seconds = LAUNCH_SECONDS
+        for weight, sizes in zip(self._weights, self.samples.all, strict=True):
+            for value in values:
+                size = product(value.shape).evaluate(sizes) * value.dtype.size_bytes
+                seconds += weight * size / self.machine.bandwidth
         return seconds
 
     def estimates(self, cuts: Cuts) -> list[tuple[str, list[float]]]:
