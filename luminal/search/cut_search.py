@@ -103,14 +103,14 @@ class CutSearch:
                 best = found
         return best
 
-    def _shared_seconds(self, instances: Sequence[Instance]) -> float:
+    def _shared_seconds(self, made: Sequence[Instance]) -> float:
         """What reading memory once for several reductions with results of the same sizes can save, a launch included;
         nothing for other regions."""
-        if len({_result_sizes(found.formed.region) for found in instances}) != 1:
+        if len({_result_sizes(found.formed.region) for found in made}) != 1:
             return 0.0
-        if not all(found.formed.reductions for found in instances):
+        if not all(found.formed.reductions for found in made):
             return 0.0
-        shared = frozenset.intersection(*(frozenset(found.arguments) for found in instances))
+        shared = frozenset.intersection(*(frozenset(found.arguments) for found in made))
         values = [self.partition.graph.values[number] for number in shared]
         seconds = LAUNCH_SECONDS
         for weight, sizes in zip(self._weights, self.samples.all, strict=True):

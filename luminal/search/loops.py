@@ -290,11 +290,14 @@ class LoopGenerator(Generator):
         )
         over = (Factor(body.outer, None, name="loop"),)
         loop = CarriedLoop(self.numbers[body.loop], carried, inits, over, stages, "block")
+        outputs = self.region.outputs
         indices = [factor.index for factor in shared]
-        view = StageView((), indices, {}, frozenset(), None, frozenset(), "")
+        view = StageView(
+            tuple(output.term for output in outputs), indices, {}, frozenset(), None, frozenset(), ""
+        )
         factors = self._parallel((*shared, *final.factors), view)
         kept = tuple(stage for option in choice for stage in option.kept) + final.kept
-        root = Stage(tuple(Target(output=number) for number in range(len(self.region.outputs))), factors)
+        root = Stage(tuple(Target(output=number) for number in range(len(outputs))), factors)
         return Schedule((root,), kept, (loop,)), factors
 
     def _rows(self, view: StageView) -> Iterator[Nest]:
