@@ -75,6 +75,8 @@ class _First:
         self.contractions = {value.number for value in contractions}
         for value in contractions:
             self._keep(self._settled(value, self._epilogue(value)))
+        for value in self.graph.values:
+            self._keep_reduced(value)
         self.weights, self.loads = self._weigh()
         for value in contractions:
             self._keep_operands(value)
@@ -146,6 +148,29 @@ class _First:
                 return True
             stack += found.operands
         return False
+
+    def _keep_reduced(self, value: Value) -> None:
+        """Keep what a reduction folds where it alone needs another reduction with as many results, which has no place
+        in its loops: what is made of those results stays in their region, and takes no more memory than they."""
+        if value.op not in REDUCTIONS:
+            return
+        source = value.operands[0]
+        stack, cone = [source], dict[int, Value]()
+        while stack:
+            found = stack.pop()
+            if found.number not in cone and found.number not in self.roots:
+                cone[found.number] = found
+                stack += found.operands
+        count, made = product(source.shape), set[int]()
+        for number, found in sorted(cone.items()):
+            is_other = found.op in REDUCTIONS and known_equal(product(found.shape), count)
+            if not is_other and all(operand.number not in made for operand in found.operands):
+                continue
+            made.add(number)
+            if found is not source and any(user.number not in cone for user in found.users):
+                return
+        if made:
+            self._keep(source)
 
     def _weigh(self) -> tuple[list[int], list[int]]:
         """For each value, the arithmetic and the loads of computing one element from the roots so far.

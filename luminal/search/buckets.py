@@ -18,8 +18,9 @@ from luminal.passes.region_graph import CheckStep, OpaqueStep, RegionGraph, Regi
 from luminal.search.candidates import generator_of, is_legal
 from luminal.search.cut_search import LAUNCH_SECONDS
 from luminal.search.forms import Form, Forms
-from luminal.search.generate import Candidate, ordered
+from luminal.search.generate import Candidate
 from luminal.search.machine import Machine
+from luminal.search.ordering import ordered
 from luminal.search.samples import Samples, Sizes
 
 MARGIN = 0.05

@@ -10,9 +10,10 @@ from luminal.dialects.kernel.terms import Region
 from luminal.errors import ScheduleError
 from luminal.passes.place import place
 from luminal.search.forms import Form
-from luminal.search.generate import Candidate, Generator, ordered
+from luminal.search.generate import Candidate, Generator
 from luminal.search.loops import LoopGenerator
 from luminal.search.machine import Machine
+from luminal.search.ordering import ordered
 from luminal.search.record import Enumeration
 from luminal.search.samples import Samples
 from luminal.search.shapes import Shapes

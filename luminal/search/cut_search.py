@@ -1,4 +1,5 @@
-"""Choosing the cuts between regions: from the first cuts, every move that the roofline says pays is made.
+"""Choosing the cuts between regions: from the first cuts, every merge that the roofline says pays is made, then every
+join of reductions that read the same memory.
 
 The model prices a region by its best legal schedule, and each launch; regions of one signature are priced once, so that
 the layers of a model cost one.
@@ -10,10 +11,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from luminal.dialects.kernel.terms import Region
 from luminal.dim import product
 from luminal.passes.cut_choices import initial_cuts, instances, neighbours
 from luminal.passes.cuts import Cuts, Group, Partition
-from luminal.passes.region_former import Formed
+from luminal.passes.region_former import Formed, Instance
 from luminal.passes.region_terms import RegionTooLargeError
 from luminal.search.candidates import legal_candidates
 from luminal.search.forms import Forms
@@ -78,7 +80,44 @@ class CutSearch:
             if better is None:
                 break
             current = better
+        joins: set[frozenset[tuple[int, ...]]] = set()
+        while (joined := self._join(current, joins)) is not None:
+            current = joined
         return current.cuts
+
+    def _join(self, current: Priced, tried: set[frozenset[tuple[int, ...]]]) -> Priced | None:
+        """The join of reductions that saves most, where it pays; what did not is not tried again."""
+        best: Priced | None = None
+        homes = {group.roots: found for group, found in instances(self.partition, current.cuts)}
+        for what, changed in neighbours(self.partition, current.cuts):
+            fresh = changed.joined - current.cuts.joined
+            if not what.startswith("join") or fresh in tried:
+                continue
+            tried.add(fresh)
+            pairs = [[found for roots, found in homes.items() if {*roots} <= {*group}] for group in fresh]
+            most = sum(self._shared_seconds(pair) for pair in pairs)
+            if most <= GAIN * sum(self._prices[found.formed.key] for pair in pairs for found in pair):
+                continue
+            found = self.price(changed)
+            if self._pays(current, found) and (best is None or found.seconds < best.seconds):
+                best = found
+        return best
+
+    def _shared_seconds(self, made: Sequence[Instance]) -> float:
+        """What reading memory once for several reductions with results of the same sizes can save, a launch included;
+        nothing for other regions."""
+        if len({_result_sizes(found.formed.region) for found in made}) != 1:
+            return 0.0
+        if not all(found.formed.reductions for found in made):
+            return 0.0
+        shared = frozenset.intersection(*(frozenset(found.arguments) for found in made))
+        values = [self.partition.graph.values[number] for number in shared]
+        seconds = LAUNCH_SECONDS
+        for weight, sizes in zip(self._weights, self.samples.all, strict=True):
+            for value in values:
+                size = product(value.shape).evaluate(sizes) * value.dtype.size_bytes
+                seconds += weight * size / self.machine.bandwidth
+        return seconds
 
     def estimates(self, cuts: Cuts) -> list[tuple[str, list[float]]]:
         """Key, and seconds at each of the sizes, of every region."""
@@ -228,6 +267,12 @@ class CutSearch:
             # a region whose own sizes are the same for all of the graph's has one estimate
             self._estimates[formed.key] = found if len(found) > 1 else found * len(self._weights)
         return self._estimates[formed.key]
+
+
+def _result_sizes(region: Region) -> tuple[tuple[str, ...], ...]:
+    """The sizes of the indices of each result that a region has, each once, in no order that says which is which."""
+    found = {tuple(sorted(str(region.extents[index]) for index in o.indices)) for o in region.outputs}
+    return tuple(sorted(found))
 
 
 def _merging(cuts: Cuts, numbers: frozenset[int]) -> Cuts:

@@ -266,7 +266,8 @@ class FoldSpeller:
         base = table.apply("select", (self._equal(highest, low), zero, highest), None, dtype)
         scale, weight = (self._exponential(group, value, base) for value in (maximum, score))
         reduces = any(term.op == "reduce" for term in postorder([score]))
-        group.kept = (*([score] if reduces else []), scale, base, weight)
+        shared = (base, weight) if len(group.numbers) > 1 else ()
+        group.kept = (*([score] if reduces else []), scale, *shared)
         following = [highest]
         for number, carry in zip(group.numbers, sums, strict=True):
             factor = self.picks[number].operands[1]

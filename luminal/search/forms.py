@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 BLOCKS = (64, 128)
 """Sizes of the blocks of an index that a loop carries a fold over."""
+LONG_BLOCK, LONG_BLOCKS = 1024, 16
+"""And one for an index that has at least so many of them."""
 LONG = 1 << 16
 """Values that do not fit the first caches."""
 COSTLY = frozenset({"exp2", "log2", "sin", "sqrt", "recip", "reduce"})
@@ -111,7 +113,9 @@ def folding(
     picks = fold_picks(classes) if classes.is_saturated else None
     if picks is None or not any(node.op in FOLDS for node in picks.values()):
         return
-    for block in BLOCKS:
+    folded = {index for node in picks.values() if node.op in FOLDS for index in classes.names(node.bits)}
+    is_long = max(typical(region.extents[index]) for index in folded) >= LONG_BLOCKS * LONG_BLOCK
+    for block in (*BLOCKS, LONG_BLOCK) if is_long else BLOCKS:
         yield Form(f"folds of {block}", FoldSpeller(region, classes, picks, block).region())
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import collections.abc
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TypeVar, cast
@@ -17,8 +17,8 @@ from typing import TypeVar, cast
 from luminal.dialects.kernel.region_text import natural_key
 from luminal.dialects.kernel.schedule import Buffer, Factor, Schedule, Stage, Target
 from luminal.dialects.kernel.terms import Term
-from luminal.search.machine import Machine
 from luminal.search.nests import Nest, NestGenerator, Seconds, StageView, add_seconds, less_seconds
+from luminal.search.ordering import best, ordered
 from luminal.search.roofline import STRIDED_SECONDS, Estimate, with_traffic
 from luminal.search.shapes import Shapes, below, find_contraction, reduced_indices, scanned_indices
 
@@ -26,8 +26,6 @@ Element = TypeVar("Element")
 
 PHASE_NESTS = 3
 """Nests of each phase that are combined with each other."""
-NEAR = 1.2
-"""Estimates within this factor of the best are taken as equal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -400,40 +398,6 @@ class Generator(NestGenerator):
         finally:
             for shapes, before in zip(self.priced, saved, strict=True):
                 shapes.sizes.update(before)
-
-
-def ordered(
-    candidates: Sequence[Candidate], machine: Machine, factor: Callable[[Candidate], float] = lambda _: 1.0
-) -> list[Candidate]:
-    """The candidates that lose least against the best for each of the sizes first.
-
-    Where the model hardly tells them apart, families of register tiles take turns: those that are timed first should
-    differ in what the model knows least.  `factor` corrects the model's seconds of a candidate.
-    """
-    columns = [
-        tuple(times * estimate.seconds(machine) for estimate in c.estimates)
-        for c, times in ((c, factor(c)) for c in candidates)
-    ]
-    found = sorted(zip(_losses(columns), candidates, strict=True), key=lambda pair: pair[0])
-    families: dict[tuple[str, ...], list[Candidate]] = {}
-    for loss, candidate in found:
-        if loss <= NEAR * found[0][0]:
-            families.setdefault(candidate.family, []).append(candidate)
-    rounds = itertools.zip_longest(*families.values())
-    near = [candidate for turn in rounds for candidate in turn if candidate is not None]
-    return near + [candidate for _, candidate in found[len(near) :]]
-
-
-def best(columns: Sequence[Seconds], most: int) -> list[int]:
-    """The positions of those that lose least against the best for each of the sizes, in order."""
-    losses = _losses(columns)
-    return sorted(range(len(columns)), key=losses.__getitem__)[:most]
-
-
-def _losses(columns: Sequence[Seconds]) -> list[float]:
-    """What each loses against the best at each of the sizes, added up."""
-    least = [min(column) for column in zip(*columns, strict=True)]
-    return [sum(each / best for each, best in zip(seconds, least, strict=True)) for seconds in columns]
 
 
 def _rotated(values: Sequence[Element], number: int) -> tuple[Element, ...]:

@@ -1,9 +1,9 @@
-"""Schedules of a region whose result comes out of a carried loop: carries in memory, a nest for each stage of its body.
+"""Schedules of a region whose results come out of a carried loop: carries in memory, a nest for each stage of its body.
 
     batch loops, a block of rows
         the carries' initial values
         loop over blocks of the folded index: each inner term in order, then the next value of each carry
-        the result
+        the results
 
 As in generate.py, nothing here knows what is computed: what is a batch, rows and lanes follows from index sets.
 """
@@ -11,7 +11,7 @@ As in generate.py, nothing here knows what is computed: what is a batch, rows an
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from luminal.dialects.kernel.schedule import Buffer, CarriedLoop, Factor, Schedule, Stage, Target
@@ -19,7 +19,6 @@ from luminal.dialects.kernel.terms import Term
 from luminal.search.generate import (
     Candidate,
     Generator,
-    best,
     blocks_of,
     digits_of,
     each_lane_first,
@@ -28,7 +27,9 @@ from luminal.search.generate import (
     reads_of,
 )
 from luminal.search.nests import Nest, Seconds, StageView, add_seconds, less_seconds
-from luminal.search.shapes import below
+from luminal.search.ordering import best
+from luminal.search.roofline import row_seconds
+from luminal.search.shapes import below, reduced_indices
 
 COMBINATIONS, COARSE_COMBINATIONS = 12, 2
 """As many combinations of nests are schedules, for each block of rows: those that lose least by the model."""
@@ -89,19 +90,23 @@ class LoopGenerator(Generator):
 
     def _shaped(self) -> list[Candidate]:
         body = self._body()
-        output = self.region.outputs[0]
-        if body is None or len(self.region.outputs) != 1 or self.region.is_ordered(output) or output.guard:
+        outputs = self.region.outputs
+        if body is None or len({output.indices for output in outputs}) != 1:
+            return []
+        if any(self.region.is_ordered(output) or output.guard for output in outputs):
             return []
         carries = body.loop.loop.carries
         common = [i for i in self._outermost_first(0) if all(i in free for free in carries)]
         batch, row = self._batch_and_row(common, body.targets, body.targets)
         if row is None and not batch:
             return []
+        is_alone = row is None and any(self.shapes.stride(load, body.inner) == 1 for load in self.loads)
         if row is None:  # nothing tells the common indices apart
             row = max(batch, key=lambda index: self.shapes.sizes[index])
             batch.remove(row)
         found: list[Candidate] = []
-        for block in self._row_blocks(row):
+        # rows that share nothing are best read one by one, from end to end
+        for block in (1,) if is_alone else self._row_blocks(row):
             found += self._blocked(body, batch, row, block)
         return found
 
@@ -130,18 +135,17 @@ class LoopGenerator(Generator):
         return _Body(loop, outer, parts[0], tuple(_joined(stages, rest, parts[0])))
 
     def _blocked(self, body: _Body, batch: list[str], row: str, block: int) -> list[Candidate]:
-        output = self.region.outputs[0]
+        results = tuple(output.term for output in self.region.outputs)
         shared = [*(Factor(i, None, name=f"batch_{i}") for i in batch), Factor(row, None, name="block")]
         last_batch = shared[-2].name if batch else None
-        bound = frozenset(batch)
+        bound = frozenset([*batch, row] if block == 1 else batch)
         projects = frozenset(term for term in self.region.terms() if term.op == "project")
+        computed = tuple(term for term in results if term not in projects)
         options: list[list[_Option]] = []
         with self._within(dict.fromkeys(batch, 1) | {row: block}):
             outer = [i for i in self._outermost_first(0) if i not in bound]
-            view = StageView(
-                (output.term,), outer, self.shapes.output_strides(0), bound, "block", projects, ""
-            )
-            reads = reads_of(view.roots, body.targets)
+            view = StageView(computed, outer, self.shapes.output_strides(0), bound, "block", projects, "")
+            reads = reads_of(results, body.targets)
             finals = [
                 _Option(
                     nest,
@@ -287,15 +291,30 @@ class LoopGenerator(Generator):
         )
         over = (Factor(body.outer, None, name="loop"),)
         loop = CarriedLoop(self.numbers[body.loop], carried, inits, over, stages, "block")
-        output = self.region.outputs[0]
+        outputs = self.region.outputs
         indices = [factor.index for factor in shared]
-        view = StageView((output.term,), indices, {}, frozenset(), None, frozenset(), "")
+        view = StageView(
+            tuple(output.term for output in outputs), indices, {}, frozenset(), None, frozenset(), ""
+        )
         factors = self._parallel((*shared, *final.factors), view)
         kept = tuple(stage for option in choice for stage in option.kept) + final.kept
-        return Schedule((Stage((Target(output=0),), factors),), kept, (loop,)), factors
+        root = Stage(tuple(Target(output=number) for number in range(len(outputs))), factors)
+        return Schedule((root,), kept, (loop,)), factors
+
+    def _rows(self, view: StageView) -> Iterator[Nest]:
+        """As for any region; what has no index left is computed as it is."""
+        if view.free or reduced_indices(view.roots, view.stops):
+            yield from super()._rows(view)
+            return
+        seconds = self._each(
+            lambda shapes: row_seconds(shapes, view.roots, view.stops, self.machine, "", 1.0)
+        )
+        yield Nest((), (), seconds, "rows")
 
     def _filling(self, buffer: Buffer) -> tuple[Factor, ...]:
         """Loops over a buffer, the last of its digits in vectors where they divide it."""
+        if not buffer.digits:
+            return ()
         *outer, (last, extent) = buffer.digits
         factors = [Factor(index, size) for index, size in outer]
         size = extent if extent is not None else self.region.extents[last].constant

@@ -14,7 +14,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from luminal.dialects.kernel.combine import combine, combine_pair
+from luminal.dialects.kernel.combine import combine, first_best
 from luminal.dialects.kernel.elementwise import evaluate_elementwise
 from luminal.dialects.kernel.monoids import identity_bits
 from luminal.dialects.kernel.terms import ELEMENTWISE, Affine, Region, Term
@@ -253,11 +253,6 @@ def _fold(monoid: str, parts: list[Array], axes: tuple[int, ...], dtype: DType) 
             case "max" | "min":
                 return (parts[0].max if monoid == "max" else parts[0].min)(axes, keepdims=True)
             case "argmax" | "argmin":
-                moved = [np.moveaxis(part, axes, range(len(axes))) for part in parts]
-                flat = [part.reshape(-1, *part.shape[len(axes) :]) for part in moved]
-                total = [part[0] for part in flat]
-                for step in range(1, flat[0].shape[0]):
-                    total = list(combine_pair(monoid, total, [part[step] for part in flat]))
-                return np.expand_dims(total[1], axes)
+                return first_best(monoid, *np.broadcast_arrays(*parts), axes=axes)
             case _:
                 return combine(monoid, parts[0], parts[0])

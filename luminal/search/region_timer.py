@@ -18,8 +18,9 @@ from luminal.passes.region_former import Formed
 from luminal.search.candidates import legal_candidates, refusal
 from luminal.search.chooser import SEEDS, Choice, TimedChooser, bucket_of, choice_of, timings_of
 from luminal.search.database import Winner
-from luminal.search.generate import Candidate, ordered
+from luminal.search.generate import Candidate
 from luminal.search.learned import LearnedModel
+from luminal.search.ordering import ordered
 from luminal.search.profile import Outcome, winner
 from luminal.search.record import Considered, Enumeration, RegionRecord
 from luminal.search.samples import Samples

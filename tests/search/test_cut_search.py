@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 
+import pytest
 from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import SSAValue
 
 from luminal.dialects.graph_op import DEFAULT_LICENCES, GraphOp, build_graph, finish_graph
 from luminal.dialects.hlo import HloBuilder
+from luminal.dtype import i64
 from luminal.passes.cut_choices import initial_cuts, instances
 from luminal.passes.cuts import Cuts, Partition
 from luminal.passes.lower_hlo import lower_hlo
+from luminal.passes.region_former import Instance
 from luminal.passes.simplify import simplify
 from luminal.runtimes.reference import graph_of as module_graph
 from luminal.search.cut_search import CutSearch
+from luminal.search.forms import Forms
 from luminal.search.machine import Machine
 from luminal.search.samples import Samples
 from tests.passes.primitive_graphs import encoder, tensor
@@ -33,6 +39,18 @@ def attention(heads: int = 12, length: int = 128, width: int = 32) -> GraphOp:
     lower_hlo(module)
     simplify(module)
     return module_graph(module)
+
+
+def rows_of(
+    body: Callable[[HloBuilder, SSAValue, SSAValue], list[SSAValue]], rows: int = 64, columns: int = 20_000
+) -> Partition:
+    """What is made of logits, and of a class of each row."""
+    graph, block = build_graph("main", [], [tensor(rows, columns), tensor(rows, dtype=i64)], DEFAULT_LICENCES)
+    finish_graph(block, body(HloBuilder(block), *block.args))
+    module = ModuleOp([graph])
+    lower_hlo(module)
+    simplify(module)
+    return Partition.of(module_graph(module))
 
 
 def search(partition: Partition) -> Cuts:
@@ -81,3 +99,70 @@ def test_cuts_do_not_depend_on_the_hash_seed() -> None:
     first, *others = outputs_of_seeds(code)
     assert first.count("merge") == 2
     assert others == [first] * len(others)
+
+
+def losses(b: HloBuilder, x: SSAValue, target: SSAValue) -> SSAValue:
+    """- log softmax, of the class of each row."""
+    found = b.gather(b.log_softmax(x, axis=1), b.reshape(target, shape=(64, 1)), axis=1)
+    return b.neg(b.reshape(found, shape=(64,)))
+
+
+def extrema(b: HloBuilder, x: SSAValue, axis: int = 1) -> list[SSAValue]:
+    return [b.max(x, axes=(1,)), b.argmax(x, axis=axis)]
+
+
+def readers(partition: Partition, cuts: Cuts) -> list[Instance]:
+    """The regions that read the logits."""
+    logits = partition.graph.inputs[0].number
+    return [found for _, found in instances(partition, cuts) if logits in found.arguments]
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_the_loss_of_a_row_is_computed_where_its_logits_are_read(reduction: str) -> None:
+    partition = rows_of(lambda b, x, t: [getattr(b, reduction)(losses(b, x, t), axes=(0,))])
+    cuts = search(partition)
+    (found,) = readers(partition, cuts)
+    assert found.formed.region.outputs[0].elements.constant == 64
+    assert len(instances(partition, cuts)) == 2
+
+
+def test_a_result_that_others_need_too_is_kept_itself() -> None:
+    """The norm of largest values, and those over it."""
+
+    def body(b: HloBuilder, x: SSAValue, _: SSAValue) -> list[SSAValue]:
+        largest = b.max(x, axes=(1,))
+        return [b.div(largest, b.sum(b.mul(largest, largest), axes=(0,)))]
+
+    partition = rows_of(body)
+    (found,) = readers(partition, initial_cuts(partition))
+    assert [term.op for term in found.formed.region.terms()] == ["load", "reduce"]
+
+
+@pytest.mark.parametrize("columns", [200, 20_000])
+def test_reductions_of_the_same_rows_are_one_region(columns: int) -> None:
+    partition = rows_of(lambda b, x, _: extrema(b, x), columns=columns)
+    (found,) = readers(partition, search(partition))
+    assert len(found.formed.region.outputs) == 2
+
+
+@pytest.mark.parametrize("kind", ["another axis", "no reduction"])
+def test_what_has_other_results_or_reduces_nothing_is_not_joined(kind: str) -> None:
+    def body(b: HloBuilder, x: SSAValue, _: SSAValue) -> list[SSAValue]:
+        return [b.sin(x), b.exp(x)] if kind == "no reduction" else extrema(b, x, int(kind != "another axis"))
+
+    assert not search(rows_of(body)).joined
+
+
+def test_a_maximum_and_a_sum_that_needs_it_are_one_fold_of_long_rows() -> None:
+    """Where others read both: the region has two results of one loop."""
+
+    def body(b: HloBuilder, x: SSAValue, _: SSAValue) -> list[SSAValue]:
+        largest = b.max(x, axes=(1,), keepdim=True)
+        return [largest, b.sum(b.exp(b.sub(x, largest)), axes=(1,))]
+
+    partition = rows_of(body, columns=300_000)
+    found = CutSearch(partition, HOST, Samples({}), Forms(DEFAULT_LICENCES))
+    (joined,) = readers(partition, found.run())
+    assert len(joined.formed.region.outputs) == 2
+    _, candidate = found.leading[joined.formed.key]
+    assert candidate.form == "folds of 1024"

@@ -157,6 +157,63 @@ def test_softmax_is_two_passes_and_its_logarithm_too() -> None:
         np.testing.assert_allclose(got, wanted, rtol=1e-6)
 
 
+def two_results(length: int, strides: dict[str, Size]) -> Region:
+    """The maximum of each row and the sum of its numerators, which needs it, as two outputs."""
+    b = Builder()
+    x = b.read(0, strides)
+    results = [b.total(x, "j", monoid="max"), b.total(numerators(b, x), "j")]
+    return b.region({"i": 40, "j": length}, [40 * length], [(value, {"i": 1}) for value in results])
+
+
+def test_a_fold_has_both_of_its_results_stored() -> None:
+    region = two_results(200, {"i": 200, "j": 1})
+    found = list(folding(region, LICENCES))
+    for form in found:
+        (loop,) = [term for term in form.region.terms() if term.op == "loop"]
+        assert len(loop.loop.carries) == 2
+        assert not any(term.op == "reduce" and "j" in term.reduce.indices for term in form.region.terms())
+        assert not set(form.region.inner) & {term for term in form.region.terms() if "ji" in term.free}
+    candidates = [c for c in legal_candidates(region, Machine(4, 16), Samples({}), found) if c[0].form]
+    assert candidates
+    for candidate, form in candidates[:: max(1, len(candidates) // 3)][:3]:
+        (root,) = candidate.schedule.roots
+        assert [target.output for target in root.targets] == [0, 1]
+        run_and_compare(form, candidate.schedule, {}, region)
+
+
+@pytest.mark.parametrize("kind", ["plain", "masked", "infinite", "NaN"])
+def test_both_results_of_a_fold_are_those_of_the_region(kind: str) -> None:
+    region = two_results(200, {"i": 200, "j": 1})
+    rows = np.random.default_rng(0).standard_normal((40, 200)).astype(np.float32)
+    special = {"masked": -np.inf, "infinite": np.inf, "NaN": np.nan}.get(kind)
+    if special is not None:
+        rows[0], rows[1, :70], rows[2, 199] = special, special, special
+    wanted = evaluate(region, [rows.ravel()], {})
+    for form in folding(region, LICENCES):
+        for have, want in zip(evaluate(form.region, [rows.ravel()], {}), wanted, strict=True):
+            np.testing.assert_allclose(have, want, rtol=1e-5)
+
+
+@pytest.mark.parametrize("strides", [{"i": 200, "j": 1}, {"i": 1, "j": 40}], ids=["rows", "columns"])
+def test_rows_that_share_nothing_are_folded_one_by_one_where_they_are_contiguous(
+    strides: dict[str, Size],
+) -> None:
+    region = two_results(200, strides)
+    found = [
+        c for c, _ in legal_candidates(region, Machine(4, 16), Samples({}), list(folding(region, LICENCES)))
+    ]
+    loops = [candidate.schedule for candidate in found if candidate.kind == "loop"]
+    assert loops
+    for schedule in loops:
+        assert (len(schedule.roots[0].factors) == 1) == (strides["j"] == 1)
+
+
+def test_a_long_index_has_longer_blocks_too() -> None:
+    for length, most in ((1 << 14, 1024), ((1 << 14) - 1, 128)):
+        forms = list(folding(two_results(length, {"i": length, "j": 1}), LICENCES))
+        assert forms[-1].name == f"folds of {most}"
+
+
 @pytest.mark.parametrize("length", [0, 1, 65])
 def test_over_no_keys_a_form_gives_zero(length: int) -> None:
     """A divisor leaves a sum that may be empty by way of a question whether it is."""

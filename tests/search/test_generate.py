@@ -6,11 +6,14 @@ from collections.abc import Mapping
 
 import pytest
 
+from luminal.dialects.kernel.schedule import parse_schedule
 from luminal.dialects.kernel.terms import Region
 from luminal.dim import dim
 from luminal.search.candidates import is_legal, legal_candidates, plain_candidate
 from luminal.search.generate import Candidate, Generator
 from luminal.search.machine import Machine
+from luminal.search.ordering import ordered
+from luminal.search.roofline import Estimate
 from luminal.search.samples import Samples
 from luminal.search.shapes import Shapes
 from tests.kernel import regions
@@ -120,3 +123,19 @@ def test_a_schedule_that_one_of_the_sizes_suggests_is_priced_for_all() -> None:
     for candidate in found:
         single, all_of_them = (e.core_seconds for e in candidate.estimates)
         assert all_of_them / 512 < single < all_of_them
+
+
+def test_forms_and_in_them_register_tiles_take_turns_where_the_model_hardly_tells_them_apart() -> None:
+    nests = {"a": "i:*", "b": "i:* i:2:tile"}
+    given = ["a", "b", "a fold", "b fold", "a", "a far"]
+    suggested = [
+        Candidate(
+            parse_schedule(f"out0: {nests[name[0]]}"),
+            (Estimate(1.0 + number / 100 + ("far" in name), 1),),
+            "rows",
+            "fold" * ("fold" in name),
+        )
+        for number, name in enumerate(given)
+    ]
+    numbers = [suggested.index(candidate) for candidate in ordered(suggested, HOST)]
+    assert numbers == [0, 2, 1, 3, 4, 5]

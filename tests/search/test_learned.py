@@ -12,9 +12,10 @@ from luminal.dialects.kernel.region_text import region_key, region_text
 from luminal.dialects.kernel.terms import Region
 from luminal.search.candidates import legal_candidates
 from luminal.search.database import Database, Timing, Winner
-from luminal.search.generate import Candidate, Generator, ordered
+from luminal.search.generate import Candidate, Generator
 from luminal.search.learned import FURTHEST, LearnedModel
 from luminal.search.machine import Machine
+from luminal.search.ordering import ordered
 from luminal.search.samples import Samples
 from luminal.search.shapes import Shapes
 from tests.kernel import regions

@@ -106,13 +106,13 @@ def variance(x: Expression, axes: Sequence[int], correction: float, keepdim: boo
 
 
 def logsumexp(x: Expression, axes: Sequence[int], keepdim: bool) -> Expression:
-    """log(sum(exp(x - m))) + m, where m is the maximum, or 0 where that is infinite (or there is none)."""
+    """log(sum(exp(x - m))) + m, where m is the maximum; an infinite one, or that of nothing, is the result itself."""
     if any(x.shape[axis] == 0 for axis in axes):
         return x.exp().sum(axes, keepdim).log()
     top = x.max(axes, True)
-    top = top.abs().eq(math.inf).select(0.0, top)
     total = (x - top.expand(x.shape)).exp().sum(axes, keepdim).log()
-    return total + top.reshape(total.shape)
+    top = top.reshape(total.shape)
+    return top.abs().eq(math.inf).select(top, total + top)
 
 
 def _logical(monoid: str, x: Expression, axes: Sequence[int], keepdim: bool) -> Expression:

@@ -40,3 +40,15 @@ def combine_pair(monoid: str, old: Sequence[Any], new: Sequence[Any]) -> tuple[A
     return np.where(take, other, value).astype(value.dtype), np.where(take, place, position).astype(
         position.dtype
     )
+
+
+def first_best(monoid: str, value: Array, position: Array, axes: tuple[int, ...]) -> Array:
+    """The least position of the largest (argmax) or least value; NaN before numbers; the last i64 for none."""
+    none = np.int64(np.iinfo(np.int64).max)
+    if not value.size:
+        shape = [1 if axis in axes else size for axis, size in enumerate(value.shape)]
+        return np.full(shape, none)
+    wide = value if value.dtype != np.bool_ else value.astype(np.int64)
+    best = (np.max if monoid == "argmax" else np.min)(wide, axis=axes, keepdims=True)
+    chosen = (wide == best) | ((wide != wide) & (best != best))
+    return np.min(np.where(chosen, position, none), axis=axes, keepdims=True)

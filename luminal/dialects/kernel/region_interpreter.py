@@ -12,7 +12,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from luminal.dialects.kernel.combine import combine
+from luminal.dialects.kernel.combine import combine, first_best
 from luminal.dialects.kernel.elementwise import evaluate_elementwise
 from luminal.dialects.kernel.monoids import identity_bits
 from luminal.dialects.kernel.placed_interpreter import garbage
@@ -195,7 +195,7 @@ class _Machine:
         axes = tuple(self.axes[name] for name in indices)
         if monoid in PAIRED_MONOIDS:
             value, position = (machine._spread(operand, indices) for operand in term.operands)
-            return _first_best(monoid, *np.broadcast_arrays(value, position), axes=axes)
+            return first_best(monoid, *np.broadcast_arrays(value, position), axes=axes)
         product, has_parts = term.operands[0], any(name in self.region.parents for name in indices)
         if monoid == "sum" and product.op == "mul" and product.dtype.is_float:
             count = self.size(self.region.elements(product)) if product.free else 1
@@ -279,15 +279,3 @@ class _Machine:
         for place, number in zip(where, value, strict=True):
             memory[place] = combine(output.combine, memory[place], number)
         return memory
-
-
-def _first_best(monoid: str, value: Array, position: Array, axes: tuple[int, ...]) -> Array:
-    """The least position of the largest (argmax) or least value; NaN before numbers; the last i64 for none."""
-    none = np.int64(np.iinfo(np.int64).max)
-    if not value.size:
-        shape = [1 if axis in axes else size for axis, size in enumerate(value.shape)]
-        return np.full(shape, none)
-    wide = value if value.dtype != np.bool_ else value.astype(np.int64)
-    best = (np.max if monoid == "argmax" else np.min)(wide, axis=axes, keepdims=True)
-    chosen = (wide == best) | ((wide != wide) & (best != best))
-    return np.min(np.where(chosen, position, none), axis=axes, keepdims=True)
