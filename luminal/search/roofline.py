@@ -41,9 +41,15 @@ class Estimate:
 
 
 def traffic_seconds(shapes: Shapes, machine: Machine) -> float:
-    """Every argument read and every output written once, and what passes after the first read again, by one core."""
+    """Every argument read once, as far as it is, and every output written; and what passes after the first read again,
+    by one core."""
     region = shapes.region
-    count = sum(a.elements.evaluate(shapes.values) * a.dtype.size_bytes for a in region.arguments)
+    loaded = [0] * len(region.arguments)
+    for term in region.terms():
+        if term.op == "load":
+            loaded[term.load.argument] += shapes.volume(term.free)
+    sizes = ((a.elements.evaluate(shapes.values), a.dtype.size_bytes) for a in region.arguments)
+    count = sum(min(size, read) * width for (size, width), read in zip(sizes, loaded, strict=True))
     count += sum(2 * o.elements.evaluate(shapes.values) * o.dtype.size_bytes for o in region.outputs)
     return (count + bytes_read_again(shapes, machine.l2)) / machine.bandwidth
 

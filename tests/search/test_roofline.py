@@ -6,7 +6,7 @@ import pytest
 
 from luminal.search.generate import Generator
 from luminal.search.machine import Machine
-from luminal.search.roofline import packing_seconds, row_seconds
+from luminal.search.roofline import packing_seconds, row_seconds, traffic_seconds
 from luminal.search.shapes import Shapes, find_contraction
 from tests.kernel.regions import Builder
 
@@ -68,3 +68,16 @@ def test_a_sum_of_products_costs_the_same_whether_it_is_the_result_or_is_scaled_
         costs.append(best.estimate.core_seconds)
     plain, scaled_cost = costs
     assert plain <= scaled_cost < 1.05 * plain
+
+
+def test_of_an_argument_that_is_read_in_part_only_that_part_is_traffic() -> None:
+    b = Builder()
+    whole, part = (
+        Shapes(b.region({"i": 32, "j": 64}, [1 << 20], [(b.read(0, strides), {"i": 1})]), {})
+        for strides in ({"i": 64}, {})
+    )
+    table = b.region({"i": 1 << 20}, [1 << 20], [(b.read(0, {"i": 1}), {"i": 1})])
+    few, written = 32 * 4, 2 * 32 * 4
+    assert traffic_seconds(whole, HOST) * HOST.bandwidth == pytest.approx(few + written)
+    assert traffic_seconds(part, HOST) < traffic_seconds(whole, HOST)
+    assert traffic_seconds(Shapes(table, {}), HOST) * HOST.bandwidth == pytest.approx(3 * 4 * (1 << 20))
