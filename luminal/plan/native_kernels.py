@@ -11,7 +11,7 @@ from luminal.dialects.kernel.schedule import Schedule
 from luminal.dialects.kernel.terms import Region
 from luminal.dim import Dim
 from luminal.emit_cpu.cache import object_key, read_entry, write_entry
-from luminal.emit_cpu.emit import emit_function
+from luminal.emit_cpu.emit import TINY_NANOSECONDS, emit_function
 from luminal.emit_cpu.jit import Target, compile_object
 from luminal.passes.place import place
 
@@ -80,5 +80,6 @@ class KernelCompiler:
 
 
 def _rounded(cost: int) -> int:
-    """The cost to the nearest power of two: it decides about threads only, and equal text is compiled once."""
-    return 1 << max(0, (max(1, cost) * 3 // 2).bit_length() - 1)
+    """The cost to the nearest power of two, up to what is never tiny: it decides about threads only, and equal text is
+    compiled once."""
+    return 1 << max(0, (min(max(1, cost), TINY_NANOSECONDS) * 3 // 2).bit_length() - 1)

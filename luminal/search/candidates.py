@@ -36,7 +36,8 @@ def legal_candidates(
     seen: Enumeration | None = None,
 ) -> Iterator[tuple[Candidate, Region]]:
     """The candidates that the placement pass accepts, each once, in the roofline's order, with what they are for: the
-    region itself or one of its forms.  `seen` takes down what there was, and what was refused."""
+    region itself or one of its forms.  `coarse`: a few that tell what the region costs.  `seen` takes down what there
+    was, and what was refused."""
     seen = Enumeration() if seen is None else seen
     every = (Form("", region), *forms)
     generators = [generator_of(form, machine, samples, coarse) for form in every]
@@ -44,7 +45,7 @@ def legal_candidates(
     found = [
         replace(candidate, form=form.name)
         for form, generator in zip(every, generators, strict=True)
-        for candidate in generator.suggested()
+        for candidate in generator.suggested(for_all=not coarse)
     ]
     every_one = (*ordered(found, machine), *generators[0].fallbacks())
     seen.candidates += {(each.form, str(each.schedule)): each for each in every_one}.values()

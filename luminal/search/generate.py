@@ -66,10 +66,10 @@ class Generator(NestGenerator):
         """
         return [*ordered(self.suggested(), self.machine), *self.fallbacks()]
 
-    def suggested(self) -> list[Candidate]:
-        """The schedules that any of the sizes suggests, in no order; there may be none."""
+    def suggested(self, for_all: bool = True) -> list[Candidate]:
+        """The schedules that any of the sizes suggests, or the first alone, in no order; there may be none."""
         formed = self._formed()
-        for number in range(1, len(self.priced)):
+        for number in range(1, len(self.priced) if for_all else 1):
             for candidate in self._leading(number)._formed().values():
                 estimates = _rotated(candidate.estimates, -number)
                 formed.setdefault(candidate.schedule, replace(candidate, estimates=estimates))
