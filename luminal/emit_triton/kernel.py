@@ -13,13 +13,15 @@ class Parameter:
     """One parameter of a kernel, in the order of the call.
 
     A pointer has the dtype of its elements; a size is an i64, or an i32 where all its values fit.  `divisor`: what the
-    address in bytes, or the size, is a multiple of for certain.
+    address in bytes, or the size, is a multiple of for certain.  `elements`: how many elements of a pointer may be
+    addressed, which is what the caller of a workspace has to provide; None for a size.
     """
 
     name: str
     dtype: DType
     is_pointer: bool
     divisor: int = 1
+    elements: Dim | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,108 @@
+"""Loop variables, tile axes, offsets and guards as Triton expressions, in 64 bits where 32 may not hold them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from xdsl.ir import SSAValue
+
+from luminal.dialects.kernel.placed_types import Loop, TileAxis
+from luminal.dim import Dim, as_dim
+from luminal.emit_triton.sizes import LARGEST, fits_32, size_text
+from luminal.emit_triton.text import Lines, Value, atom, call
+
+
+@dataclass
+class Addresses:
+    """Integer expressions of one kernel: `variables` are those of its loops, some `wide`, `order` its axes."""
+
+    lines: Lines
+    helpers: set[str]
+    order: tuple[TileAxis, ...]
+    variables: dict[SSAValue, str] = field(default_factory=dict[SSAValue, str])
+    wide: set[SSAValue] = field(default_factory=set[SSAValue])
+    ranges: dict[TileAxis, str] = field(default_factory=dict[TileAxis, str])
+
+    def axes(self, axes: Sequence[TileAxis]) -> tuple[TileAxis, ...]:
+        """Axes in the kernel's order; those of extent one are none."""
+        return tuple(axis for axis in self.order if axis in axes)
+
+    def size(self, dim: Dim) -> str:
+        return size_text(dim, self.helpers)
+
+    def coordinate(self, axis: TileAxis) -> Value:
+        """0, 1, 2, ... along an axis."""
+        return Value(self.ranges[axis], (axis,))
+
+    def declare(self, variable: SSAValue, loop: Loop) -> str:
+        """A name for a loop's variable, which has 64 bits where the loop's size has."""
+        name = self.variables[variable] = self.lines.fresh(loop.index)
+        if not fits_32(loop.size):
+            self.wide.add(variable)
+        return name
+
+    def declare_ranges(self) -> None:
+        """A line for each axis, at the start of the kernel."""
+        for axis in self.order:
+            self.ranges[axis] = self.lines.let(
+                f"{axis.index}_range", call("tl.arange", "0", str(axis.extent))
+            )
+
+    def affine(
+        self,
+        variables: Sequence[SSAValue],
+        strides: Sequence[Dim],
+        axes: Sequence[TileAxis],
+        steps: Sequence[Dim],
+        offset: Dim,
+        wide: bool,
+        dynamic: Value | None = None,
+    ) -> Value:
+        """offset + sum(variable * stride) + sum(coordinate * step) + dynamic, over the axes that it varies with."""
+        moving = [(axis, step) for axis, step in zip(axes, steps) if step.constant != 0]
+        found = self.axes([axis for axis, _ in moving] + list(dynamic.axes if dynamic else ()))
+        terms: list[str] = []
+        for variable, stride in zip(variables, strides):
+            if stride.constant != 0:
+                terms.append(self._times(self._variable(variable, wide and fits_32(stride)), stride))
+        if offset.constant != 0 or not (terms or moving or dynamic):
+            terms.append(atom(self.size(offset)))
+        for axis, step in moving:
+            if axis not in self.ranges:
+                continue
+            reach = step.bounds()[1]
+            far = wide and fits_32(step) and (reach is None or (axis.extent - 1) * reach > LARGEST)
+            coordinate = self.coordinate(axis).fit(found)
+            terms.append(self._times(f"{coordinate}.to(tl.int64)" if far else coordinate, step))
+        if dynamic is not None:
+            terms.append(atom(dynamic.fit(found)))
+        return Value(" + ".join(terms), found)
+
+    def _variable(self, variable: SSAValue, wide: bool) -> str:
+        name = self.variables[variable]
+        return call("tl.cast", name, "tl.int64") if wide and variable not in self.wide else name
+
+    def _times(self, text: str, stride: Dim) -> str:
+        return text if stride.constant == 1 else f"{atom(text)} * {atom(self.size(stride))}"
+
+    def trips(self, loop: Loop, outer: Sequence[SSAValue]) -> str:
+        """How many iterations a loop has."""
+        if loop.extent is not None and not loop.ragged:
+            return str(loop.extent)
+        if not outer:
+            left = (loop.size + (loop.weight - 1)) // loop.weight
+            count = self.size(left)
+            known = left.constant
+        else:
+            wide = not fits_32(loop.size)
+            covered = self.affine(outer, [as_dim(w) for w in loop.outer_weights], (), (), as_dim(0), wide)
+            count, known = (
+                call("tl.cdiv", f"{self.size(loop.size)} - ({covered.text})", str(loop.weight)),
+                None,
+            )
+        if loop.extent is None:
+            return count
+        return (
+            str(min(known, loop.extent)) if known is not None else call("tl.minimum", count, str(loop.extent))
+        )
