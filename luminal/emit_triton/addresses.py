@@ -14,6 +14,23 @@ from luminal.emit_triton.text import Lines, Value, atom, call
 
 
 @dataclass
+class _Room:
+    """What is left of 32 bits for a sum of products; None where more cannot come of it."""
+
+    left: int | None
+
+    def takes(self, count: int | None, stride: Dim) -> bool:
+        """Whether a number up to `count` times a stride of 32 bits has room, which it then uses."""
+        if self.left is None:
+            return True
+        low, high = stride.bounds()
+        if count is None or low is None or high is None or count * max(-low, high) > self.left:
+            return False
+        self.left -= count * max(-low, high)
+        return True
+
+
+@dataclass
 class Addresses:
     """Integer expressions of one kernel: `variables` are those of its loops, some `wide`, `order` its axes."""
 
@@ -22,6 +39,7 @@ class Addresses:
     order: tuple[TileAxis, ...]
     variables: dict[SSAValue, str] = field(default_factory=dict[SSAValue, str])
     wide: set[SSAValue] = field(default_factory=set[SSAValue])
+    reach: dict[SSAValue, int | None] = field(default_factory=dict[SSAValue, "int | None"])
     ranges: dict[TileAxis, str] = field(default_factory=dict[TileAxis, str])
 
     def axes(self, axes: Sequence[TileAxis]) -> tuple[TileAxis, ...]:
@@ -38,6 +56,9 @@ class Addresses:
     def declare(self, variable: SSAValue, loop: Loop) -> str:
         """A name for a loop's variable, which has 64 bits where the loop's size has."""
         name = self.variables[variable] = self.lines.fresh(loop.index)
+        largest = loop.size.bounds()[1]
+        reach = None if largest is None else max(0, largest - 1) // loop.weight
+        self.reach[variable] = reach if loop.extent is None else min(loop.extent - 1, reach or loop.extent)
         if not fits_32(loop.size):
             self.wide.add(variable)
         return name
@@ -59,29 +80,33 @@ class Addresses:
         wide: bool,
         dynamic: Value | None = None,
     ) -> Value:
-        """offset + sum(variable * stride) + sum(coordinate * step) + dynamic, over the axes that it varies with."""
-        moving = [(axis, step) for axis, step in zip(axes, steps) if step.constant != 0]
+        """offset + sum(variable * stride) + sum(coordinate * step) + dynamic, over the axes that it varies with.
+
+        `wide`: it may need 64 bits; the parts that together are proven not to are added in 32.
+        """
+        moving = [
+            (axis, step) for axis, step in zip(axes, steps) if step.constant != 0 and axis in self.ranges
+        ]
         found = self.axes([axis for axis, _ in moving] + list(dynamic.axes if dynamic else ()))
         terms: list[str] = []
+        room = _Room(LARGEST if wide else None)
         for variable, stride in zip(variables, strides):
             if stride.constant != 0:
-                terms.append(self._times(self._variable(variable, wide and fits_32(stride)), stride))
+                narrow = variable not in self.wide and fits_32(stride)
+                casts = narrow and not room.takes(self.reach[variable], stride)
+                name = self.variables[variable]
+                terms.append(self._times(call("tl.cast", name, "tl.int64") if casts else name, stride))
         if offset.constant != 0 or not (terms or moving or dynamic):
-            terms.append(atom(self.size(offset)))
+            casts = fits_32(offset) and not room.takes(1, offset)
+            text = self.size(offset)
+            terms.append(call("tl.cast", text, "tl.int64") if casts else atom(text))
         for axis, step in moving:
-            if axis not in self.ranges:
-                continue
-            reach = step.bounds()[1]
-            far = wide and fits_32(step) and (reach is None or (axis.extent - 1) * reach > LARGEST)
+            casts = fits_32(step) and not room.takes(axis.extent - 1, step)
             coordinate = self.coordinate(axis).fit(found)
-            terms.append(self._times(f"{coordinate}.to(tl.int64)" if far else coordinate, step))
+            terms.append(self._times(f"{coordinate}.to(tl.int64)" if casts else coordinate, step))
         if dynamic is not None:
             terms.append(atom(dynamic.fit(found)))
         return Value(" + ".join(terms), found)
-
-    def _variable(self, variable: SSAValue, wide: bool) -> str:
-        name = self.variables[variable]
-        return call("tl.cast", name, "tl.int64") if wide and variable not in self.wide else name
 
     def _times(self, text: str, stride: Dim) -> str:
         return text if stride.constant == 1 else f"{atom(text)} * {atom(self.size(stride))}"

@@ -31,9 +31,8 @@ def constant(bits: int, dtype: DType) -> Value:
     full = call("tl.full", "[]", text, type_text(f32 if narrow else dtype))
     if narrow:
         full += f".to({type_text(dtype)})"
-    usual = math.isfinite(plain) and (plain == 0 or abs(plain) > 1e-37) and abs(plain) < 2**63
-    minus_zero = plain == 0 and text.startswith("-")
-    return Value(full, literal=text if dtype in LITERALS and usual and not minus_zero else None)
+    usual = not math.isfinite(plain) or str(plain) in ("0.0", "0") or 1e-37 < abs(plain) < 2**63
+    return Value(full, literal=text if dtype in LITERALS and usual else None)
 
 
 class Arithmetic:

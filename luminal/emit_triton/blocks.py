@@ -56,6 +56,7 @@ class BlockWriter:
         self.addresses = Addresses(lines, self.helpers, order)
         self.arithmetic = Arithmetic(lines, self.helpers)
         self.values: dict[SSAValue, Value] = {}
+        self.constants: set[str] = set()
 
     def value(self, value: SSAValue) -> Value:
         if value not in self.values:
@@ -74,7 +75,8 @@ class BlockWriter:
         """One operation without a block."""
         match op:
             case ConstantOp():
-                self.values[op.result] = self._constant(op)
+                found = self.values[op.result] = constant(op.bits.data, op.tile.dtype)
+                self.constants.add(found.text)
             case DimensionOp():
                 self.values[op.result] = Value(call("tl.cast", self.addresses.size(op.size.data), "tl.int64"))
             case IndexOp():
@@ -104,9 +106,6 @@ class BlockWriter:
         if value.literal is None and not (near and len(value.text) <= longest):
             value = Value(self.lines.let(hint, value.text), value.axes)
         self.values[result] = value
-
-    def _constant(self, op: ConstantOp) -> Value:
-        return constant(op.bits.data, op.tile.dtype)
 
     def _index(self, op: IndexOp) -> None:
         address = op.address.data
@@ -248,10 +247,10 @@ class BlockWriter:
 
     def initial(self, value: SSAValue) -> str:
         """What a loop carries at first, in the full shape and dtype of its tile."""
-        axes, owner = self.axes(value), value.owner
-        if not isinstance(owner, ConstantOp) or not axes:
-            return self.whole(value)
-        return self.value(value).text.replace("[]", shape_text(axes), 1)
+        axes, found = self.axes(value), self.value(value)
+        if found.text in self.constants:
+            return found.text.replace("[]", shape_text(axes), 1)
+        return found.spread(axes)
 
 
 def _block(operation: Operation | Block) -> Block | None:

@@ -30,16 +30,14 @@ def write_contract(writer: BlockWriter, op: ContractOp) -> Value:
     mask = writer.value(op.mask) if op.mask is not None else TRUE
     if not writer.addresses.axes(op.summed):
         return _multiply_add(writer, op, total, mask)
-    product = _dot(writer, op, mask)
-    if product is None:
-        product = _sum(writer, op, mask)
+    product, is_plain_dot = _dot(writer, op, mask) or (_sum(writer, op, mask), False)
     start = op.accumulator.owner
     if isinstance(start, ConstantOp) and start.bits.data == 0:
         text = product.text
         return Value(f"{text}.to({type_text(dtype)})" if dtype in NARROW else text, product.axes)
     axes = writer.addresses.axes([*total.axes, *product.axes])
-    if product.text.startswith("tl.dot(") and total.axes == product.axes == axes and dtype in (f32, f64):
-        return Value(f"{product.text[:-1]}, acc={total.text})", axes)
+    if is_plain_dot and total.axes == axes and dtype not in NARROW:
+        return Value(f"{product.text.removesuffix(')')}, acc={total.text})", axes)
     texts = [total.fit(axes), product.fit(axes)]
     if dtype in NARROW:
         return Value(f"({atom(texts[0])}.to(tl.float32) + {atom(texts[1])}).to({type_text(dtype)})", axes)
@@ -60,34 +58,28 @@ def _multiply_add(writer: BlockWriter, op: ContractOp, total: Value, mask: Value
 
 def _sum(writer: BlockWriter, op: ContractOp, mask: Value) -> Value:
     """The product in full, what is masked off being nothing, summed over the axes that the accumulator lacks."""
-    axes = writer.addresses.axes([*op.summed, *op.tile.axes])
     summed = writer.addresses.axes(op.summed)
     left, right = writer.value(op.left), writer.value(op.right)
     present = writer.addresses.axes([*left.axes, *right.axes, *mask.axes, *summed])
     x, y = (_wide(value.fit(present), op.tile.dtype) for value in (left, right))
-    product = Value(
-        f"{atom(x)} * {atom(y)}",
-        writer.addresses.axes([*left.axes, *right.axes]) if mask is TRUE else present,
-    )
+    text, known = f"{atom(x)} * {atom(y)}", {*left.axes, *right.axes}
     if mask is not TRUE:
-        product = Value(call("tl.where", mask.fit(present), product.text, "0.0"), present)
-    text = (
-        product.spread(present)
-        if product.axes
-        else call("tl.broadcast_to", product.text, shape_text(present))
-    )
+        text, known = call("tl.where", mask.fit(present), text, "0.0"), known | {*mask.axes}
+    if not set(present) <= known:
+        text = call("tl.broadcast_to", text, shape_text(present))
     for position in reversed(range(len(present))):
         if present[position] in summed:
             text = call("tl.sum", text, f"axis={position}")
-    return Value(text, tuple(axis for axis in present if axis not in summed and axis in axes))
+    return Value(text, tuple(axis for axis in present if axis not in summed))
 
 
 def _wide(text: str, dtype: DType) -> str:
     return f"{atom(text)}.to(tl.float32)" if dtype in NARROW else text
 
 
-def _dot(writer: BlockWriter, op: ContractOp, mask: Value) -> Value | None:
-    """tl.dot over the axes that both operands have and the accumulator lacks; None where shapes are not its own."""
+def _dot(writer: BlockWriter, op: ContractOp, mask: Value) -> tuple[Value, bool] | None:
+    """tl.dot over the axes that both operands have and the accumulator lacks, and whether its result is the value as it
+    is; None where shapes are not its own."""
     order = writer.addresses.axes
     left, right = _narrow(writer, op.left, op.right)
     inner, out = order(op.summed), order(op.tile.axes)
@@ -112,16 +104,13 @@ def _dot(writer: BlockWriter, op: ContractOp, mask: Value) -> Value | None:
     if dtype is f64:
         arguments.append("out_dtype=tl.float64")
     text, found = call("tl.dot", *arguments), (*batch, *rows, *columns)
-    if any(len(group) > 1 for group in (batch, rows, columns)):
+    wanted = tuple(axis for axis in out if axis in found)
+    merges = any(len(group) > 1 for group in (batch, rows, columns))
+    if merges:
         text = f"{text}.reshape({shape_text(found)})"
-    return Value(
-        text if found == out_of(out, found) else _turned(text, found, out_of(out, found)), out_of(out, found)
-    )
-
-
-def out_of(out: Axes, found: Sequence[TileAxis]) -> Axes:
-    """Those of the accumulator's axes that a product has."""
-    return tuple(axis for axis in out if axis in found)
+    if found != wanted:
+        text = _turned(text, found, wanted)
+    return Value(text, wanted), not merges and found == wanted
 
 
 def _narrow(writer: BlockWriter, left: SSAValue, right: SSAValue) -> tuple[SSAValue, SSAValue]:
