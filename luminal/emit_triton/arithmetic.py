@@ -85,10 +85,12 @@ class Arithmetic:
             return self._to_integer(x, source, to)
         if to is f8e5m2:  # the conversion saturates
             x = self.named(x)
-            return call(
-                "tl.where", f"tl.abs({x}) >= 61440.0", f'({x} * float("inf")).to(tl.float16).to(tl.float8e5)',
-                f"{x}.to(tl.float8e5)",
-            )  # fmt: skip
+            near = f"{x}.to(tl.float8e5).to(tl.uint8, bitcast=True)"
+            infinite = call(
+                "tl.where", f"{x} < 0", "tl.full([], 252, tl.uint8)", "tl.full([], 124, tl.uint8)"
+            )
+            chosen = call("tl.where", f"tl.abs({x}) >= 61440.0", infinite, near)
+            return f"{chosen}.to(tl.float8e5, bitcast=True)"
         return f"{atom(x)}.to({type_text(to)})"
 
     def _rounded(self, x: str, dtype: DType, variant: str) -> str:

@@ -147,7 +147,8 @@ class Builder(base.InterpreterBuilder):
     ) -> Any:
         self.memory.access(ptrs.data, mask.data, self.program, "read")
         kind = ptrs.get_element_ty()
-        if other is None and kind in FLOATS:
+        # a scalar 0.0 arrives as None here
+        if other is None and kind in FLOATS and ptrs.data.size > 1:
             nothing = np.full(ptrs.data.shape, np.nan, np.float32)
             other = narrowed(nothing, kind)
         return super().create_masked_load(ptrs, mask, other, cache_policy, is_volatile)

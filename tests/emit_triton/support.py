@@ -104,14 +104,14 @@ def with_specials(values: Array) -> Array:
     return found
 
 
-def output(term: Term, strides: Mapping[str, Dim | int], extents: Mapping[str, Dim], **more: Any) -> Output:
+def output(
+    term: Term, strides: Mapping[str, Dim | int], extents: Mapping[str, Dim], alias: int = -1
+) -> Output:
     """A dense output over the indices of its strides."""
     elements = as_dim(1)
     for index in strides:
         elements = elements * extents[index]
-    return Output(
-        term, more.pop("elements", elements), Affine.of(strides), indices=frozenset(strides), **more
-    )
+    return Output(term, elements, Affine.of(strides), alias=alias, indices=frozenset(strides))
 
 
 def elementwise(size: Dim | int, build: Any, dtypes: Sequence[DType] = (f32,)) -> Region:
