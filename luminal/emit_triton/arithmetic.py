@@ -75,10 +75,10 @@ class Arithmetic:
             return self._rounded(x, source, variant)
         if source is to:
             return x
-        if to.is_bool:
-            return f"{atom(x)} != 0"
         if source.is_float and source.bits < 32 and to is not f32:
             return self.cast(f"{atom(x)}.to(tl.float32)", f32, to, "none")
+        if to.is_bool:
+            return f"{atom(x)} != 0"
         if to.is_float and to.bits < 32 and source is not f32:
             return self.cast(self.cast(x, source, f32, "none"), f32, to, "none")
         if source.is_float and not to.is_float:

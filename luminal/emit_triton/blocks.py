@@ -60,7 +60,9 @@ class BlockWriter:
 
     def value(self, value: SSAValue) -> Value:
         if value not in self.values:
-            raise ScheduleError("a value is computed before a parallel loop and used behind it")
+            raise ScheduleError(
+                "a value is computed before a parallel loop and used behind it, in another kernel: keep it at kernel"
+            )
         return self.values[value]
 
     def axes(self, value: SSAValue) -> tuple[TileAxis, ...]:

@@ -16,12 +16,12 @@ from luminal.dialects.kernel.placed import ApplyOp, StoreOp
 from luminal.dialects.kernel.placed_base import reference_of
 from luminal.dialects.kernel.placed_loops import AllocateOp, ForOp, FunctionOp, ParallelOp, YieldOp
 from luminal.dialects.kernel.placed_types import Reference, TileAxis, TileType
-from luminal.dim import Dim, as_dim, dim_min, product
+from luminal.dim import Dim, as_dim, dim_min, product, symbol_dim
 from luminal.dtype import i32, i64
 from luminal.emit_triton.blocks import BlockWriter
 from luminal.emit_triton.helpers import helper_text
 from luminal.emit_triton.kernel import Options, Parameter, TritonKernel
-from luminal.emit_triton.sizes import LARGEST
+from luminal.emit_triton.sizes import fits_32
 from luminal.emit_triton.text import Lines, Value, atom, call, type_text
 from luminal.emit_triton.writes import check_memory, meetings
 from luminal.errors import ScheduleError
@@ -102,7 +102,7 @@ class _Emitter:
     def parameters(self) -> tuple[Parameter, ...]:
         pointers = [self._pointer(name, reference_of(value)) for value, name in self.references.items()]
         sizes = [
-            Parameter(symbol.name, i32 if (symbol.maximum or 2 * LARGEST) <= LARGEST else i64, False)
+            Parameter(symbol.name, i32 if fits_32(symbol_dim(symbol)) else i64, False)
             for symbol in self.function.symbols.data
         ]
         return (*pointers, *sizes)

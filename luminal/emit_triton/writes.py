@@ -86,8 +86,8 @@ def _meeting(op: StoreOp, reassociates: bool) -> Meeting:
     lanes = {axis for axis in axes | still if axis.extent > 1 and axis in op.tile.axes}
     combine, dtype = op.combine.data, op.tile.dtype
     if not clashing and not lanes:
-        meets = bool((open_variables & variables) | (open_variables - moving)) and op.dynamic is not None
-        return Meeting.IN_ORDER if meets or combine != "set" else Meeting.NEVER
+        meets = (open_variables & variables) | (open_variables - moving)
+        return Meeting.IN_ORDER if meets else Meeting.NEVER
     if dtype in ATOMIC.get(combine, ()) and (reassociates or not dtype.is_float or combine != "add"):
         return Meeting.ATOMIC
     raise ScheduleError(

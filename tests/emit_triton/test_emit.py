@@ -8,7 +8,8 @@ import pytest
 from luminal.dialects.kernel.terms import Affine, Argument, Region, Term, TermTable
 from luminal.dim import as_dim, dim
 from luminal.dtype import DType, bf16, bool_, f16, f32, f64, i8, i16, i32, i64, to_bits, u8
-from tests.emit_triton.support import check, elementwise, numbers, output, with_specials
+from luminal.errors import ScheduleError
+from tests.emit_triton.support import check, elementwise, emit, numbers, output, with_specials
 from tests.kernel import regions
 
 M, N, S = dim("m"), dim("n"), dim("s")
@@ -165,3 +166,20 @@ def test_a_term_that_is_kept_for_another_kernel_has_a_workspace() -> None:
     assert [p.name for p in kernels[0].parameters] == ["arg0", "out0", "work0", "m"]
     assert str(kernels[0].parameters[2].elements) == "m"
     assert len(kernels) == 2
+
+
+def test_what_is_known_before_a_parallel_loop_is_not_known_behind_it() -> None:
+    """Three outputs, of which the first and the last share a sum."""
+    b = regions.Builder()
+    x = b.read(0, {"k": 1})
+    total = b.total(x, "k")
+    outputs = [
+        (total, {}),
+        (b.apply("mul", x, b.number(2)), {"k": 1}),
+        (b.apply("add", total, b.number(1)), {}),
+    ]
+    region = b.region({"k": 12}, [12], outputs)
+    between = "out1: k:*:parallel k:4:block"
+    with pytest.raises(ScheduleError, match="keep it at kernel"):
+        emit(region, f"out0: k:* k:4:block; {between}; out2: k:* k:4:block")
+    check(region, f"out0: k:* k:4:block; out2: k:* k:4:block; {between}", [numbers(12)])
