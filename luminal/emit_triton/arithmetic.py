@@ -212,9 +212,8 @@ class Arithmetic:
         return [call("tl.reduce", x[0], str(axis), helper)]
 
     def exponential(self, x: str, dtype: DType, base: str) -> str:
-        if base == "2":
-            return call("tl.exp2", x)
-        return call("tl.exp", x) if dtype is f64 else self.helper("_exp", x)
+        name = "exp2" if base == "2" else "exp"
+        return call(f"tl.{name}", x) if dtype is f64 else self.helper(f"_{name}", x)
 
     def logarithm(self, x: str, base: str) -> str:
         if base == "10":

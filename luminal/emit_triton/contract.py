@@ -13,7 +13,7 @@ from luminal.dialects.kernel.placed_base import tile_of
 from luminal.dialects.kernel.placed_types import TileAxis
 from luminal.dtype import DType, f32, f64
 from luminal.emit_triton.arithmetic import NARROW
-from luminal.emit_triton.text import TRUE, Value, atom, call, shape_text, type_text
+from luminal.emit_triton.text import TRUE, Value, atom, call, check_block, shape_text, type_text
 
 if TYPE_CHECKING:
     from luminal.emit_triton.blocks import BlockWriter
@@ -61,6 +61,7 @@ def _sum(writer: BlockWriter, op: ContractOp, mask: Value) -> Value:
     summed = writer.addresses.axes(op.summed)
     left, right = writer.value(op.left), writer.value(op.right)
     present = writer.addresses.axes([*left.axes, *right.axes, *mask.axes, *summed])
+    check_block(present)
     x, y = (_wide(value.fit(present), op.tile.dtype) for value in (left, right))
     text, known = f"{atom(x)} * {atom(y)}", {*left.axes, *right.axes}
     if mask is not TRUE:

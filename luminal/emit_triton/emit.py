@@ -22,9 +22,8 @@ from luminal.emit_triton.blocks import BlockWriter
 from luminal.emit_triton.helpers import helper_text
 from luminal.emit_triton.kernel import Options, Parameter, TritonKernel
 from luminal.emit_triton.sizes import fits_32
-from luminal.emit_triton.text import Lines, Value, atom, call, type_text
+from luminal.emit_triton.text import Lines, Value, atom, call, check_block, type_text
 from luminal.emit_triton.writes import check_memory, meetings
-from luminal.errors import ScheduleError
 
 ALIGNMENT = 16
 """Bytes that the addresses of outputs and workspaces are multiples of."""
@@ -66,12 +65,13 @@ def _writes(ops: Sequence[Operation]) -> bool:
 
 
 def _axis_order(ops: Sequence[Operation]) -> tuple[TileAxis, ...]:
-    """All tile axes of some operations, in the order of their tiles; ScheduleError for an extent that no block has."""
+    """All tile axes of some operations, in the order of their tiles; ScheduleError for what is no block of Triton's."""
     before: dict[TileAxis, dict[TileAxis, None]] = {}
     for op in (inner for outer in ops for inner in outer.walk()):
         types = [op.axes, *op.result_types] if isinstance(op, StoreOp) else op.result_types
         for kind in types:
             axes = kind.data.axes if isinstance(kind, TileType) else ()
+            check_block(axes)
             for axis in axes:
                 before.setdefault(axis, {})
             if not isinstance(op, ApplyOp):  # whose axes are in the order of its operands
@@ -81,9 +81,6 @@ def _axis_order(ops: Sequence[Operation]) -> tuple[TileAxis, ...]:
         order = tuple(TopologicalSorter(before).static_order())
     except CycleError:
         order = tuple(before)
-    for axis in order:
-        if axis.extent & (axis.extent - 1):
-            raise ScheduleError(f"tile axis {axis}: the extent of a block of Triton is a power of two")
     return tuple(axis for axis in order if axis.extent > 1)
 
 

@@ -15,6 +15,12 @@ def _floor_divide(x, n):
 def _floor_modulo(x, n):
     return x - _floor_divide(x, n) * n
 """,
+    # the device's exp2 flushes results below 2^-126 to zero
+    "_exp2": """
+def _exp2(x):
+    small = x < -126.0
+    return tl.exp2(tl.where(small, x + 24.0, x)) * tl.where(small, 5.960464477539063e-8, 1.0)
+""",
     # exp2 of the rounded product, times what the rounding lost: exp(x) = 2^t * e^(x - t / log2(e))
     "_exp": """
 def _exp(x):
@@ -22,7 +28,9 @@ def _exp(x):
     lost = tl.fma(x, 1.4426950216293335, -product)
     lost = tl.fma(x, 1.9259629911266175e-8, lost)
     lost = tl.where(lost == lost, lost, 0.0)
-    return tl.exp2(product) * tl.fma(lost, 0.6931471805599453, 1.0)
+    small = product < -126.0
+    rest = tl.fma(lost, 0.6931471805599453, 1.0) * tl.where(small, 5.960464477539063e-8, 1.0)
+    return tl.exp2(tl.where(small, product + 24.0, product)) * rest
 """,
     "_round_even": """
 def _round_even(x):

@@ -9,13 +9,15 @@ from dataclasses import dataclass
 
 from luminal.dialects.kernel.placed_types import TileAxis
 from luminal.dtype import DType, bf16, bool_, f8e4m3fn, f8e5m2, f16, f32, f64, i8, i16, i32, i64, u8
-from luminal.errors import UnsupportedTargetError
+from luminal.errors import ScheduleError, UnsupportedTargetError
 
 TYPES = {
     f64: "tl.float64", f32: "tl.float32", f16: "tl.float16", bf16: "tl.bfloat16", f8e4m3fn: "tl.float8e4nv",
     f8e5m2: "tl.float8e5", i64: "tl.int64", i32: "tl.int32", i16: "tl.int16", i8: "tl.int8", u8: "tl.uint8",
     bool_: "tl.int1",
 }  # fmt: skip
+LARGEST_BLOCK = 1 << 20
+"""Elements that Triton's blocks may have."""
 RESERVED = {"tl", "triton", "range", "True", "False", *keyword.kwlist}
 
 
@@ -38,6 +40,17 @@ def atom(text: str) -> str:
 
 def call(function: str, *arguments: str) -> str:
     return f"{function}({', '.join(arguments)})"
+
+
+def check_block(axes: Iterable[TileAxis]) -> None:
+    """ScheduleError where no block of Triton has these axes."""
+    elements = 1
+    for axis in axes:
+        if axis.extent & (axis.extent - 1):
+            raise ScheduleError(f"tile axis {axis}: the extent of a block of Triton is a power of two")
+        elements *= axis.extent
+    if elements > LARGEST_BLOCK:
+        raise ScheduleError(f"a block of {elements} elements: those of Triton have {LARGEST_BLOCK} at most")
 
 
 def shape_text(axes: Iterable[TileAxis]) -> str:

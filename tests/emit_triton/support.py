@@ -7,7 +7,6 @@ from typing import Any
 
 import ml_dtypes  # noqa: F401  (registers bfloat16 with NumPy)
 import numpy as np
-import pytest
 
 from luminal.dialects.kernel.placed_interpreter import garbage
 from luminal.dialects.kernel.region_interpreter import evaluate
@@ -18,9 +17,6 @@ from luminal.dtype import DType, f32
 from luminal.emit_triton.emit import emit_function
 from luminal.emit_triton.kernel import Options, TritonKernel
 from luminal.passes.place import place
-
-pytest.importorskip("triton", reason="Triton is not installed")
-
 from tests.emit_triton.interpreter import run_kernels
 
 LICENCES = ("contract", "reassociate", "distribute", "keep-wide")

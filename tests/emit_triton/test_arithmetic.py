@@ -12,6 +12,7 @@ from luminal.dtype import (
     DType,
     bf16,
     bool_,
+    f4e2m1,
     f8e4m3fn,
     f8e5m2,
     f16,
@@ -148,6 +149,26 @@ def test_minus_zero_is_kept() -> None:
 
         (got,) = run_region(region, emit(region, "out0: i:1"), [zero], {})
         assert np.signbit(got[0]), variant
+
+
+def test_small_exponentials_are_not_flushed() -> None:
+    values = np.linspace(-150, -80, 300).astype(np.float32)
+    least = np.finfo(np.float32).smallest_subnormal
+    for variant, scale in (("2", 1.0), ("e", np.log(2.0))):
+        x = (values * scale).astype(np.float32)
+        region = elementwise(300, lambda table, loads, v=variant: table.apply("exp2", (loads[0],), v, f32))
+        kernels = emit(region, SCHEDULE)
+        assert "-126.0" in kernels[0].source
+        (got,) = run_region(region, kernels, [x], {})
+        wanted = np.exp2(x.astype(np.float64)) if variant == "2" else np.exp(x.astype(np.float64))
+        assert (np.abs(got - wanted) <= wanted * 3e-7 + least).all()
+
+
+def test_what_triton_has_not_is_refused() -> None:
+    with pytest.raises(UnsupportedTargetError, match="no dtype f4e2m1"):
+        run("cast", "none", [edges(f32)], [f32], f4e2m1)
+    with pytest.raises(UnsupportedTargetError, match="the one of floats is 'none'"):
+        run("recip", "floor", pairs(f32), [f32, f32], f32)
 
 
 def test_what_fp8_cannot_compute_is_refused() -> None:

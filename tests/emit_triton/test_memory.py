@@ -132,6 +132,13 @@ def test_extents_that_are_no_powers_of_two_are_refused() -> None:
         emit(regions.softmax(M, 40), "out0: i:*:parallel j:40:block")
 
 
+def test_blocks_that_are_too_large_are_refused() -> None:
+    with pytest.raises(ScheduleError, match="1048576 at most"):
+        emit(regions.softmax(M, 40), "out0: i:*:parallel i:32768:block j:64:block")
+    with pytest.raises(ScheduleError, match="a block of 2097152 elements"):  # the product in full
+        emit(regions.matmul(M, N, 8), "out0: i:*:parallel j:*:parallel i:512:block k:8:block j:512:block")
+
+
 def test_writes_of_every_lane_to_one_place_are_refused() -> None:
     table, extents = TermTable(), {"i": M, "j": as_dim(4)}
     value = table.read(0, Affine.of({"i": 4, "j": 1}), f32)

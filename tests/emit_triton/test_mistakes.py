@@ -7,9 +7,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import triton.language as tl
-from triton.runtime import interpreter as base
-from triton.runtime.jit import JITFunction
 
 from luminal.dialects.kernel.placed import LoadOp, StoreOp
 from luminal.dialects.kernel.region_interpreter import evaluate
@@ -21,7 +18,7 @@ from luminal.emit_triton.blocks import BlockWriter
 from luminal.emit_triton.text import Value
 from luminal.emit_triton.writes import Meeting
 from luminal.passes.placement_folds import FoldPlacement
-from tests.emit_triton.interpreter import BoundsError, Memory, RaceError, interpreting
+from tests.emit_triton.interpreter import BoundsError, JITFunction, Memory, RaceError, base, interpreting, tl
 from tests.emit_triton.support import Array, check, compare, emit, numbers, run
 from tests.emit_triton.test_memory import ATOMIC, given, scattered
 from tests.emit_triton.test_products import GEMM, gemm

@@ -124,3 +124,13 @@ def test_convolution_over_a_window() -> None:
     inputs = [numbers(9 * 4), numbers(3 * 4 * 8, seed=1)]
     check(region, "out0: n:*:parallel r:* n:4:block c:4:block o:8:block", inputs, {"m": 7})
     check(region, "out0: n:*:parallel r:4:block n:4:block c:4:block o:8:block", inputs, {"m": 7})
+
+
+def test_a_dot_over_two_indices() -> None:
+    """Window and channels are the inner side together."""
+    region = regions.convolution(M, 16, 16)
+    inputs = [numbers(22 * 16), numbers(3 * 16 * 16, seed=1)]
+    (kernel,) = check(
+        region, "out0: n:*:parallel n:16:block r:4:block c:16:block o:16:block", inputs, {"m": 20}
+    )
+    assert "reshape([16, 64])" in kernel.source

@@ -9,13 +9,17 @@ import numpy as np
 import pytest
 from xdsl.context import Context
 from xdsl.dialects.builtin import Builtin
+from xdsl.ir import Block
 from xdsl.parser import Parser
+from xdsl.utils.exceptions import VerifyException
 
 from luminal.dialects.graph_op import LUMINAL
 from luminal.dialects.kernel.dialect import KERNEL
+from luminal.dialects.kernel.placed import ContractOp
 from luminal.dialects.kernel.placed_base import tile_of
 from luminal.dialects.kernel.placed_interpreter import garbage, interpret_placed
 from luminal.dialects.kernel.placed_loops import ForOp
+from luminal.dialects.kernel.placed_types import Tile, TileAxis, TileType
 from luminal.dialects.kernel.schedule import Buffer, Factor, Schedule, Stage, Target, parse_schedule
 from luminal.dialects.kernel.terms import Region
 from luminal.dim import dim
@@ -314,3 +318,17 @@ def test_chains_of_any_length_are_placed() -> None:
         value = b.apply("add", value, b.number(1))
     region = b.region({"i": 8}, [8], [(value, {"i": 1})])
     run_and_compare(region, parse_schedule("out0: i:*"), {})
+
+
+def test_a_contract_sums_over_no_lanes() -> None:
+    """A lane is combined after the loop, by kernel.reduce."""
+    lanes = TileAxis("k", 4, 1, lane=True)
+    block = Block(arg_types=[TileType(Tile(f32)), TileType(Tile(f32, (lanes,)))])
+    op = ContractOp.of(block.args[0], block.args[1], block.args[1], None)
+    with pytest.raises(VerifyException, match="sums over no lanes"):
+        op.verify()
+    plain = TileAxis("k", 4)
+    block = Block(arg_types=[TileType(Tile(f32)), TileType(Tile(f32, (plain,)))])
+    op = ContractOp.of(block.args[0], block.args[1], block.args[1], None)
+    op.verify()
+    assert op.summed == (plain,)
