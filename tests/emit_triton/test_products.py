@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import random
+
 import numpy as np
 import pytest
 
 from luminal.dialects.kernel.terms import Affine, Argument, Region, Term, TermTable
 from luminal.dim import Dim, as_dim, dim
 from luminal.dtype import DType, bf16, f16, f32, f64, to_bits
+from luminal.errors import ScheduleError
 from tests.emit_triton.support import check, numbers, output
 from tests.kernel import regions
 
@@ -134,3 +137,25 @@ def test_a_dot_over_two_indices() -> None:
         region, "out0: n:*:parallel n:16:block r:4:block c:16:block o:16:block", inputs, {"m": 20}
     )
     assert "reshape([16, 64])" in kernel.source
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_random_blocks_of_a_product(seed: int) -> None:
+    """Any split of each index into blocks, in any order: batched, merged and turned dots, and products in full."""
+    draw = random.Random(seed)
+    grid = draw.sample("bij", draw.randint(0, 3))
+    loops = [index for index in draw.sample("bijk", 4) if index not in grid]
+    blocks: list[str] = []
+    for index in "bijk":
+        role = "block" if index != "k" or draw.random() < 0.7 else "tile"
+        extents = {"b": [1, 2], "i": [2, 16, 32], "j": [4, 16, 32], "k": [16, 32]}[index]
+        blocks.append(f"{index}:{draw.choice(extents)}:{role}")
+        if draw.random() < 0.3:
+            blocks.append(f"{index}:2:block")
+    draw.shuffle(blocks)
+    factors = [f"{index}:*:parallel" for index in grid] + [f"{index}:*" for index in loops] + blocks
+    inputs = [numbers(2 * 20 * 50), numbers(2 * 50 * 24, seed=1), numbers(24, seed=2)]
+    try:
+        check(gemm(20, 24, K, f32, 2), f"out0: {' '.join(factors)}", inputs, {"k": 50})
+    except ScheduleError as error:
+        assert "1048576 at most" in str(error) or "inside a loop over its own index" in str(error)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -66,25 +67,24 @@ def _stage(region: Region, number: int, chance: random.Random) -> str:
     return " ".join(factors) or "."
 
 
-class Counted:
-    """How many regions have run as text, and for how many the schedule was refused."""
+@dataclass
+class Trial:
+    """The regions' interpreter, which also runs each region as text and compares; it counts those whose schedule was
+    legal, and those whose was refused."""
 
-    ran = 0
-    refused = 0
+    chance: random.Random = field(default_factory=random.Random)
+    ran: int = 0
+    refused: int = 0
 
-
-def evaluate_text(chance: random.Random) -> Any:
-    """The regions' interpreter, which also runs each region as text and compares."""
-
-    def run_both(region: Region, arguments: Sequence[Array], dims: Mapping[str, int]) -> list[Array]:
+    def evaluate(self, region: Region, arguments: Sequence[Array], dims: Mapping[str, int]) -> list[Array]:
         wanted = evaluate(region, arguments, dims)
-        schedule = block_schedule(region, chance)
+        schedule = block_schedule(region, self.chance)
         try:
             kernels = emit(region, schedule)
         except ScheduleError:
-            Counted.refused += 1
+            self.refused += 1
             return wanted
-        Counted.ran += 1
+        self.ran += 1
         inputs = [
             array[: argument.elements.evaluate(dims)]
             for array, argument in zip(arguments, region.arguments, strict=True)
@@ -96,23 +96,23 @@ def evaluate_text(chance: random.Random) -> Any:
             raise AssertionError(f"{schedule}\n{sources}") from error
         return wanted
 
-    return run_both
 
+def test_random_regions(monkeypatch: pytest.MonkeyPatch) -> None:
+    trial = Trial()
+    monkeypatch.setattr(interpreter, "evaluate", trial.evaluate)
 
-@given(random_graphs(), st.integers(0, 2**16))
-@settings(
-    max_examples=100,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=list(HealthCheck),
-    print_blob=True,
-    phases=(Phase.explicit, Phase.generate),
-)
-def test_random_regions(case: RandomGraph, seed: int) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(interpreter, "evaluate", evaluate_text(random.Random(seed)))
+    @given(random_graphs(), st.integers(0, 2**16))
+    @settings(
+        max_examples=100,
+        deadline=None,
+        derandomize=True,
+        suppress_health_check=list(HealthCheck),
+        print_blob=True,
+        phases=(Phase.explicit, Phase.generate),
+    )
+    def run_one(case: RandomGraph, seed: int) -> None:
+        trial.chance = random.Random(seed)
         interpreter.interpret_regions(form_regions(case.graph), case.inputs, case.dims)
 
-
-def test_most_schedules_were_legal() -> None:
-    assert Counted.ran > 3 * Counted.refused
+    run_one()
+    assert trial.ran > 3 * trial.refused
