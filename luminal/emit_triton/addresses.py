@@ -115,19 +115,13 @@ class Addresses:
         """How many iterations a loop has."""
         if loop.extent is not None and not loop.ragged:
             return str(loop.extent)
-        if not outer:
-            left = (loop.size + (loop.weight - 1)) // loop.weight
-            count = self.size(left)
-            known = left.constant
+        left = (loop.size + (loop.weight - 1)) // loop.weight
+        if outer:
+            weights = [as_dim(weight) for weight in loop.outer_weights]
+            covered = self.affine(outer, weights, (), (), as_dim(0), wide=not fits_32(loop.size))
+            count = call("tl.cdiv", f"{self.size(loop.size)} - ({covered.text})", str(loop.weight))
+        elif left.constant is not None and loop.extent is not None:
+            return str(min(left.constant, loop.extent))
         else:
-            wide = not fits_32(loop.size)
-            covered = self.affine(outer, [as_dim(w) for w in loop.outer_weights], (), (), as_dim(0), wide)
-            count, known = (
-                call("tl.cdiv", f"{self.size(loop.size)} - ({covered.text})", str(loop.weight)),
-                None,
-            )
-        if loop.extent is None:
-            return count
-        return (
-            str(min(known, loop.extent)) if known is not None else call("tl.minimum", count, str(loop.extent))
-        )
+            count = self.size(left)
+        return count if loop.extent is None else call("tl.minimum", count, str(loop.extent))

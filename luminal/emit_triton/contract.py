@@ -14,6 +14,7 @@ from luminal.dialects.kernel.placed_types import TileAxis
 from luminal.dtype import DType, f32, f64
 from luminal.emit_triton.arithmetic import NARROW
 from luminal.emit_triton.text import TRUE, Value, atom, call, check_block, shape_text, type_text
+from luminal.emit_triton.writes import guards_of
 
 if TYPE_CHECKING:
     from luminal.emit_triton.blocks import BlockWriter
@@ -82,7 +83,7 @@ def _dot(writer: BlockWriter, op: ContractOp, mask: Value) -> tuple[Value, bool]
     """tl.dot over the axes that both operands have and the accumulator lacks, and whether its result is the value as it
     is; None where shapes are not its own."""
     order = writer.addresses.axes
-    left, right = _narrow(writer, op.left, op.right)
+    left, right = _narrow(op.left, op.right)
     inner, out = order(op.summed), order(op.tile.axes)
     x, y = writer.value(left), writer.value(right)
     batch = tuple(axis for axis in out if axis in x.axes and axis in y.axes)
@@ -96,7 +97,7 @@ def _dot(writer: BlockWriter, op: ContractOp, mask: Value) -> tuple[Value, bool]
     if mask is not TRUE:
         if not set(mask.axes) <= set(x.axes) & set(y.axes):
             return None
-        x, y = (_masked(writer, op, value, found, mask) for value, found in ((left, x), (right, y)))
+        x, y = (_masked(op, value, found, mask) for value, found in ((left, x), (right, y)))
     dtype = tile_of(left).dtype
     groups = [batch] if batch else []
     arguments = [_regroup(x, [*groups, rows, inner]), _regroup(y, [*groups, inner, columns])]
@@ -114,7 +115,7 @@ def _dot(writer: BlockWriter, op: ContractOp, mask: Value) -> tuple[Value, bool]
     return Value(text, wanted), not merges and found == wanted
 
 
-def _narrow(writer: BlockWriter, left: SSAValue, right: SSAValue) -> tuple[SSAValue, SSAValue]:
+def _narrow(left: SSAValue, right: SSAValue) -> tuple[SSAValue, SSAValue]:
     """The operands, or what they are exact conversions of where both are conversions of one narrower float."""
     sources = [_source(value) for value in (left, right)]
     if sources[0] is None or sources[1] is None or tile_of(sources[0]).dtype != tile_of(sources[1]).dtype:
@@ -131,28 +132,23 @@ def _source(value: SSAValue) -> SSAValue | None:
     return inner if variant in ("none", "soft") and tile_of(inner).dtype in NARROW else None
 
 
-def _masked(writer: BlockWriter, op: ContractOp, value: SSAValue, found: Value, mask: Value) -> Value:
+def _masked(op: ContractOp, value: SSAValue, found: Value, mask: Value) -> Value:
     """An operand that is 0 where the mask is off: as it is where it is known to be, else by a select."""
     assert op.mask is not None
-    if is_zero_outside(value, _conjuncts(op.mask)):
+    if _is_zero_outside(value, guards_of(op.mask)):
         return found
     zero = "0.0" if tile_of(value).dtype is f32 else f"tl.full([], 0.0, {type_text(tile_of(value).dtype)})"
     return Value(call("tl.where", mask.fit(found.axes), found.text, zero), found.axes)
 
 
-def _conjuncts(mask: SSAValue) -> set[SSAValue]:
-    owner = mask.owner
-    if isinstance(owner, ApplyOp) and owner.op.data == "bits" and owner.variant is not None:
-        return _conjuncts(owner.inputs[0]) | _conjuncts(owner.inputs[1])
-    return {mask}
-
-
-def is_zero_outside(value: SSAValue, guards: set[SSAValue]) -> bool:
+def _is_zero_outside(value: SSAValue, guards: set[SSAValue]) -> bool:
     """Whether a value is 0 wherever one of some guards is off: a load masked by them all, or a conversion of one."""
     owner = value.owner
     if isinstance(owner, LoadOp):
-        return owner.mask is not None and guards <= _conjuncts(owner.mask)
-    return isinstance(owner, ApplyOp) and owner.op.data == "cast" and is_zero_outside(owner.inputs[0], guards)
+        return owner.mask is not None and guards <= guards_of(owner.mask)
+    return (
+        isinstance(owner, ApplyOp) and owner.op.data == "cast" and _is_zero_outside(owner.inputs[0], guards)
+    )
 
 
 def _regroup(value: Value, groups: Sequence[Axes]) -> str:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Iterable
 
-from xdsl.ir import Block, BlockArgument, Operation, SSAValue
+from xdsl.ir import BlockArgument, Operation, SSAValue
 
-from luminal.dialects.kernel.placed import LoadOp, StoreOp
-from luminal.dialects.kernel.placed_base import reference_of, tile_of
+from luminal.dialects.kernel.placed import ApplyOp, ConstantOp, DimensionOp, GuardOp, LoadOp, StoreOp
+from luminal.dialects.kernel.placed_base import reference_of
 from luminal.dialects.kernel.placed_loops import AllocateOp, ForOp, FunctionOp, ParallelOp
-from luminal.dialects.kernel.placed_types import TileAxis
+from luminal.dialects.kernel.placed_types import Loop
+from luminal.dim import Dim, as_dim, dim_max, known_less, typical
 from luminal.dtype import DType, f32, f64, i32, i64
 from luminal.errors import ScheduleError
 
@@ -76,18 +78,15 @@ def meetings(function: FunctionOp, ops: Iterable[Operation]) -> dict[StoreOp, Me
 
 
 def _meeting(op: StoreOp, reassociates: bool) -> Meeting:
-    variables, axes = _dependences(op.dynamic)
-    moving = {v for v, s in zip(op.variables, op.address.data.strides, strict=True) if s.constant != 0}
-    steps = zip(op.tile.axes, op.address.data.axis_strides, strict=True)
-    still = {axis for axis, step in steps if step.constant == 0}
-    open_variables = set(_open_variables(op))
-    parallel = {v for v in open_variables if isinstance(v.block.parent_op(), ParallelOp)}
-    clashing = (parallel & variables) | (parallel - moving)
-    lanes = {axis for axis in axes | still if axis.extent > 1 and axis in op.tile.axes}
-    combine, dtype = op.combine.data, op.tile.dtype
-    if not clashing and not lanes:
-        meets = (open_variables & variables) | (open_variables - moving)
+    if reference_of(op.reference).kind == "scratch":  # whose layout has a digit for each index
+        return Meeting.NEVER
+    apart, around = _apart(op), list(_loops_around(op))
+    meets = any(loop.index not in apart for loop in around)
+    clashes = any(loop.index not in apart for loop in around if loop.role == "parallel")
+    clashes |= any(axis.index not in apart for axis in op.tile.axes if axis.extent > 1)
+    if not clashes:
         return Meeting.IN_ORDER if meets else Meeting.NEVER
+    combine, dtype = op.combine.data, op.tile.dtype
     if dtype in ATOMIC.get(combine, ()) and (reassociates or not dtype.is_float or combine != "add"):
         return Meeting.ATOMIC
     raise ScheduleError(
@@ -96,40 +95,87 @@ def _meeting(op: StoreOp, reassociates: bool) -> Meeting:
     )
 
 
-def _open_variables(op: Operation) -> Iterable[BlockArgument]:
-    """The variables of the loops around an operation."""
+def _loops_around(op: Operation) -> Iterable[Loop]:
     parent = op.parent_op()
     while parent is not None and not isinstance(parent, FunctionOp):
         if isinstance(parent, ParallelOp):
-            yield from parent.body.block.args
+            yield from (attribute.data for attribute in parent.loops)
         if isinstance(parent, ForOp):
-            yield parent.body.block.args[0]
+            yield parent.loop.data
         parent = parent.parent_op()
 
 
-def _dependences(value: SSAValue | None) -> tuple[set[SSAValue], set[TileAxis]]:
-    """The loop variables and tile axes that a value varies with."""
-    variables: set[SSAValue] = set()
-    axes: set[TileAxis] = set()
-    seen: set[SSAValue] = set()
-    stack = [value] if value is not None else []
-    while stack:
-        found = stack.pop()
-        if found in seen:
+def _apart(op: StoreOp) -> frozenset[str]:
+    """Indices of which different values never write one place: the address has a digit of its own for each.
+
+    A dynamic part is a digit too, of the size that it is known to be a multiple of; how far it reaches is not known, so
+    that digits above it are not apart.
+    """
+    digits = _digits(op)
+    reach, apart = as_dim(0), set[str]()
+    step = _multiple(op.dynamic) if op.dynamic is not None else None
+    for index, unit, size in sorted(digits, key=lambda digit: typical(digit[1])):
+        if step is not None and not known_less(unit, step):
+            if (unit % step).constant != 0:
+                return frozenset()
             continue
-        seen.add(found)
-        owner = found.owner
-        if isinstance(owner, Block):
-            parent = owner.parent_op()
-            if isinstance(found, BlockArgument) and (found.index == 0 or isinstance(parent, ParallelOp)):
-                variables.add(found)
-            elif isinstance(parent, ForOp):
-                stack += parent.operands
-                stack += owner.last_op.operands if owner.last_op is not None else ()
-            continue
-        stack += owner.operands
-        if isinstance(owner, ForOp) and owner.body.block.last_op is not None:
-            stack += owner.body.block.last_op.operands
-    if value is not None:
-        axes |= set(tile_of(value).axes)
-    return variables, axes
+        if not known_less(reach, unit):
+            return frozenset()
+        apart.add(index)
+        reach = reach + unit * (size - 1)
+    return frozenset(apart) if step is None or known_less(reach, step) else frozenset()
+
+
+def _digits(op: StoreOp) -> list[tuple[str, Dim, Dim]]:
+    """(index, stride of one step, size) of each index in a store's address."""
+    units: dict[str, Dim] = {}
+    sizes: dict[str, Dim] = {}
+    for axis, stride in zip(op.tile.axes, op.address.data.axis_strides, strict=True):
+        if stride.constant != 0:
+            units[axis.index] = stride // axis.weight
+            covered = as_dim(axis.extent * axis.weight)
+            sizes[axis.index] = dim_max(sizes.get(axis.index, covered), covered)
+    for variable, stride in zip(op.variables, op.address.data.strides, strict=True):
+        loop = _loop_of(variable)
+        if stride.constant != 0:
+            units[loop.index], sizes[loop.index] = stride // loop.weight, loop.size
+    for guard in guards_of(op.mask) if op.mask is not None else ():
+        if isinstance(guard.owner, GuardOp) and guard.owner.index.data in units:
+            sizes[guard.owner.index.data] = guard.owner.size.data
+    return [(index, -unit if known_less(unit, 0) else unit, sizes[index]) for index, unit in units.items()]
+
+
+def _loop_of(variable: SSAValue) -> Loop:
+    assert isinstance(variable, BlockArgument)
+    parent = variable.block.parent_op()
+    if isinstance(parent, ParallelOp):
+        return parent.loops.data[variable.index].data
+    assert isinstance(parent, ForOp)
+    return parent.loop.data
+
+
+def guards_of(mask: SSAValue) -> set[SSAValue]:
+    """The predicates that all hold where a mask does."""
+    owner = mask.owner
+    if not isinstance(owner, ApplyOp) or owner.variant is None:
+        return {mask}
+    if (owner.op.data, owner.variant.data) != ("bits", "and"):
+        return {mask}
+    return guards_of(owner.inputs[0]) | guards_of(owner.inputs[1])
+
+
+def _multiple(value: SSAValue) -> Dim:
+    """What an i64 value is a multiple of."""
+    owner = value.owner
+    if isinstance(owner, ConstantOp):
+        return as_dim(owner.bits.data)
+    if isinstance(owner, DimensionOp):
+        return owner.size.data
+    if not isinstance(owner, ApplyOp) or owner.op.data not in ("add", "mul"):
+        return as_dim(1)
+    left, right = (_multiple(operand) for operand in owner.inputs)
+    if owner.op.data == "mul":
+        return left * right
+    if left.constant and right.constant:
+        return as_dim(math.gcd(left.constant, right.constant))
+    return left if left == right else as_dim(1)

@@ -96,6 +96,45 @@ def test_duplicates_that_programs_would_race_for_are_refused(
         emit(scattered(dtype, combine), schedule)
 
 
+def windows(combine: str, dynamic: bool) -> Region:
+    """out[start[i] + j] or out[2 i + j] combined with value[i, j]: windows of 9 that overlap."""
+    table, extents = TermTable(), {"i": M, "j": as_dim(9)}
+    value = table.read(0, Affine.of({"i": 9, "j": 1}), f32)
+    start = table.read(1, Affine.of({"i": 1}), i64) if dynamic else None
+    address = Affine.of({"j": 1} if dynamic else {"i": 2, "j": 1})
+    result = Output(value, as_dim(40), address, start, None, combine, 2, frozenset("ij"))
+    return Region(
+        table, extents, [Argument(f32, M * 9), Argument(i64, M), Argument(f32, as_dim(40))], [result]
+    )
+
+
+@pytest.mark.parametrize("dynamic", [True, False])
+def test_windows_that_overlap(dynamic: bool) -> None:
+    """No index of theirs is apart from the other."""
+    inputs = [numbers(6 * 9), np.array([3, 0, 20, 5, 30, 6], np.int64), numbers(40, seed=1)]
+    (kernel,) = check(windows("add", dynamic), "out0: i:*:parallel j:16:block", inputs, {"m": 6})
+    assert "tl.atomic_add" in kernel.source
+    check(windows("set", dynamic), "out0: i:* j:*", inputs, {"m": 6}, tolerance=0)
+    for schedule in ("out0: i:*:parallel j:*", "out0: j:*:parallel i:*", "out0: i:* j:16:block"):
+        with pytest.raises(ScheduleError, match="may meet at one place"):
+            emit(windows("set", dynamic), schedule)
+
+
+def test_a_column_of_its_own_is_apart() -> None:
+    """out[index[i, j], j]: columns never meet, whatever the index says."""
+    table, extents = TermTable(), {"i": M, "j": as_dim(9)}
+    index = table.read(1, Affine.of({"i": 9, "j": 1}), i64)
+    dynamic = table.apply("mul", (index, table.constant(9, i64)), None, i64)
+    value = table.read(0, Affine.of({"i": 9, "j": 1}), f32)
+    result = Output(value, as_dim(ROWS * 9), Affine.of({"j": 1}), dynamic, None, "set", 2, frozenset("ij"))
+    arguments = [Argument(f32, M * 9), Argument(i64, M * 9), Argument(f32, as_dim(ROWS * 9))]
+    region = Region(table, extents, arguments, [result])
+    index = np.random.default_rng(0).integers(0, ROWS, 6 * 9)
+    inputs = [numbers(6 * 9), index, numbers(ROWS * 9, seed=1)]
+    for schedule in ("out0: j:*:parallel i:* j:4:block", "out0: i:* j:16:block"):
+        check(region, schedule, inputs, {"m": 6}, tolerance=0)
+
+
 def test_float_sums_need_a_licence_for_any_order() -> None:
     with pytest.raises(ScheduleError, match="depends on their order"):
         emit(scattered(f32, "add"), ATOMIC[0], licences=())
