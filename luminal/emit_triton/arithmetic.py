@@ -134,9 +134,10 @@ class Arithmetic:
             if variant == "trunc" or not dtype.is_signed:
                 return rest
             return call("tl.where", f"({rest} != 0) & (({rest} ^ {b}) < 0)", f"{rest} + {b}", rest)
+        if dtype is f64:
+            raise UnsupportedTargetError("mod of f64: Triton's own is not exact, and that of f32 is")
         b = self.named(x[1], "divisor")
-        exact = self.helper("_fmod", x[0], b) if dtype is f32 else f"{atom(x[0])} % {b}"
-        rest = self.named(exact, "rest")
+        rest = self.named(self.helper("_fmod", x[0], b), "rest")
         if variant == "trunc":
             return rest
         return call("tl.where", f"({rest} != 0) & (({b} < 0) != ({rest} < 0))", f"{rest} + {b}", rest)

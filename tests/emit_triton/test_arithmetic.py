@@ -81,7 +81,7 @@ def test_division(dtype: DType) -> None:
         run("recip", rounding, pairs(dtype), [dtype, dtype], dtype)
 
 
-@pytest.mark.parametrize("dtype", [*FLOATS, *INTEGERS], ids=str)
+@pytest.mark.parametrize("dtype", [f32, f16, bf16, *INTEGERS], ids=str)
 @pytest.mark.parametrize("sign", ["trunc", "floor"])
 def test_remainders(sign: str, dtype: DType) -> None:
     run("mod", sign, pairs(dtype), [dtype, dtype], dtype)
@@ -167,6 +167,8 @@ def test_small_exponentials_are_not_flushed() -> None:
 def test_what_triton_has_not_is_refused() -> None:
     with pytest.raises(UnsupportedTargetError, match="no dtype f4e2m1"):
         run("cast", "none", [edges(f32)], [f32], f4e2m1)
+    with pytest.raises(UnsupportedTargetError, match="mod of f64"):
+        run("mod", "trunc", pairs(f64), [f64, f64], f64)
     with pytest.raises(UnsupportedTargetError, match="the one of floats is 'none'"):
         run("recip", "floor", pairs(f32), [f32, f32], f32)
 

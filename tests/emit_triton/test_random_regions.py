@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from luminal.dialects.kernel.region_interpreter import evaluate
 from luminal.dialects.kernel.region_text import natural_key
 from luminal.dialects.kernel.terms import Region, postorder
-from luminal.errors import ScheduleError
+from luminal.errors import ScheduleError, UnsupportedTargetError
 from luminal.passes import interpret_regions as interpreter
 from luminal.passes.form_regions import form_regions
 from tests.emit_triton.support import compare, emit, run
@@ -81,7 +81,7 @@ class Trial:
         schedule = block_schedule(region, self.chance)
         try:
             kernels = emit(region, schedule)
-        except ScheduleError:
+        except (ScheduleError, UnsupportedTargetError):
             self.refused += 1
             return wanted
         self.ran += 1
