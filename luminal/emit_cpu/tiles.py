@@ -263,12 +263,16 @@ class TileWriter(AddressWriter):
 
     def _contract(self, op: ContractOp, point: Point) -> Value:
         f, lanes, dtype = self.f, lanes_in(op.tile), op.tile.dtype
-        old, left, right = (self.wide(x, point, lanes) for x in (op.accumulator, op.left, op.right))
-        if dtype.is_float and self.licensed:
-            new = f.fma(left, right, old)
-        else:
-            new = combine(f, "sum", old, combine(f, "prod", left, right, dtype), dtype)
-        return self._masked(self._mask(op.mask, point), new, old)
+        total = self.wide(op.accumulator, point, lanes)
+        for rest in points(op.summed):
+            place = {**point, **rest}
+            left, right = (self.wide(x, place, lanes) for x in (op.left, op.right))
+            if dtype.is_float and self.licensed:
+                new = f.fma(left, right, total)
+            else:
+                new = combine(f, "sum", total, combine(f, "prod", left, right, dtype), dtype)
+            total = self._masked(self._mask(op.mask, place), new, total)
+        return total
 
     def _accumulate(self, op: AccumulateOp, point: Point) -> list[Value]:
         lanes = lanes_in(tile_of(op.accumulators[0]))

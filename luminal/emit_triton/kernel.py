@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from luminal.dim import Dim
+from luminal.dim import Dim, known_less
 from luminal.dtype import DType
 
 
@@ -13,15 +13,21 @@ class Parameter:
     """One parameter of a kernel, in the order of the call.
 
     A pointer has the dtype of its elements; a size is an i64, or an i32 where all its values fit.  `divisor`: what the
-    address in bytes, or the size, is a multiple of for certain.  `is_near`: all that is read or written through a
-    pointer lies less than 2 GiB behind it, for certain; AMD's buffer instructions then hold offsets in 32 bits.
+    address in bytes, or the size, is a multiple of for certain.  `elements`: how many elements of a pointer may be
+    addressed, which is what the caller of a workspace has to provide; None for a size.
     """
 
     name: str
     dtype: DType
     is_pointer: bool
     divisor: int = 1
-    is_near: bool = False
+    elements: Dim | None = None
+
+    @property
+    def is_near(self) -> bool:
+        """Whether all that is accessed lies less than 2 GiB behind the pointer, for certain: AMD's buffer instructions
+        then hold offsets in 32 bits."""
+        return self.elements is not None and known_less(self.elements * self.dtype.size_bytes, 1 << 31)
 
 
 @dataclass(frozen=True, slots=True)

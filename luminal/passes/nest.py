@@ -27,7 +27,7 @@ class PlacedFactor:
 
     @property
     def size(self) -> int:
-        """The extent of a tile or lane factor."""
+        """The extent of a tile, block or lane factor."""
         assert self.extent is not None
         return self.extent
 
@@ -100,17 +100,17 @@ class OpenStage:
         _check_registers_inside(stage, factors)
         targets = frozenset(terms[target.term] for target in stage.targets if target.output < 0)
         loops = [factor for factor in factors if factor.role in LOOP_ROLES]
-        registers = [factor for factor in factors if factor.role == "tile"] + lanes
+        registers = [factor for factor in factors if factor.role in ("tile", "block")] + lanes
         return OpenStage(stage, loops, registers, targets, placed)
 
 
 def _check_registers_inside(stage: Stage, factors: list[PlacedFactor]) -> None:
-    """A tile or lane of an index lies inside all loops over it."""
+    """A tile, block or lane of an index lies inside all loops over it."""
     seen_register: set[str] = set()
     for factor in factors:
         if factor.role in LOOP_ROLES and factor.index in seen_register:
             raise ScheduleError(
-                f"stage {stage}: loop {factor} stands inside a tile or lane of the same index"
+                f"stage {stage}: loop {factor} stands inside a tile, block or lane of the same index"
             )
         if factor.role not in LOOP_ROLES:
             seen_register.add(factor.index)

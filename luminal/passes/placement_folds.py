@@ -30,11 +30,19 @@ class FoldPlacement(MemoryPlacement):
 
     def _identity(self, monoid: str, term: Term, operand: int) -> SSAValue:
         """What a fold starts from: a partial result for each coordinate of the registers, those of reduced indices too,
-        on which the operands need not depend."""
+        on which the operands need not depend; but not for those of a block, which are combined at once."""
         value = term.operands[operand]
         free = frozenset().union(*(part.free for part in term.operands))
-        axes = self._axes(free - {term.scan.index} if term.op == "scan" else free | {*term.reduce.indices})
-        return self._add(ConstantOp.of(identity_bits(monoid, value.dtype, operand), value.dtype, axes))
+        bound = frozenset[str]() if term.op == "scan" else frozenset(term.reduce.indices)
+        axes = self._axes(free - {term.scan.index} if term.op == "scan" else free | bound)
+        blocks = self._blocks(bound)
+        kept = tuple(axis for axis in axes if axis not in blocks)
+        return self._add(ConstantOp.of(identity_bits(monoid, value.dtype, operand), value.dtype, kept))
+
+    def _blocks(self, indices: frozenset[str]) -> frozenset[TileAxis]:
+        """The axes of reduced indices that are blocks."""
+        assert self.stage is not None
+        return frozenset(f.axis for f in self.stage.registers if f.role == "block" and f.index in indices)
 
     def _reduce(self, term: Term) -> SSAValue:
         """All pending reductions over one set of indices at one depth, independent of each other, in one nest."""
@@ -108,11 +116,35 @@ class FoldPlacement(MemoryPlacement):
             and not self._stored(element)
         ):
             left, right = (self._value(operand) for operand in element.operands)
+            known = {
+                axis for value in (left, right, mask) if value is not None for axis in tile_of(value).axes
+            }
+            if not self._blocks(indices) <= known:
+                left = self._spread(left, self._axes(element.operands[0].free | indices))
             return [self._add(ContractOp.of(carries[0], left, right, mask))]
         values = [self._value(operand) for operand in reduction.operands]
+        if self._blocks(indices):
+            values, mask = self._reduce_blocks(reduction, indices, values, mask), None
         op = AccumulateOp.of(reduction.reduce.monoid, carries, values, mask)
         self.block.add_op(op)
         return list(op.combined)
+
+    def _reduce_blocks(
+        self, reduction: Term, indices: frozenset[str], values: Values, mask: SSAValue | None
+    ) -> Values:
+        """The values of a reduction combined over its blocks; what is masked off counts as nothing."""
+        monoid = reduction.reduce.monoid
+        axes = self._axes(indices.union(*(operand.free for operand in reduction.operands)))
+        whole: Values = []
+        for position, value in enumerate(values):
+            dtype = tile_of(value).dtype
+            if mask is not None:
+                nothing = self._add(ConstantOp.of(identity_bits(monoid, dtype, position), dtype))
+                value = self._add(ApplyOp.of("select", None, [mask, value, nothing], dtype))
+            whole.append(self._spread(value, axes))
+        op = ReduceOp.of(monoid, whole, self._blocks(indices))
+        self.block.add_op(op)
+        return list(op.reduced)
 
     def _drop_axes(self, reduction: Term, indices: frozenset[str], values: Values) -> SSAValue:
         dropped = frozenset(axis for axis in self._axes(indices))
@@ -246,7 +278,7 @@ class FoldPlacement(MemoryPlacement):
         if any(scope.factor is not None and scope.factor.index == attribute.index for scope in self.path):
             raise ScheduleError(f"{body} stands inside a loop over its own index")
         if any(factor.index == attribute.index for factor in stage.registers):
-            raise ScheduleError(f"{body}: its index {attribute.index} has a tile or lane")
+            raise ScheduleError(f"{body}: its index {attribute.index} has a tile, block or lane")
         carries = [
             t
             for t in self.ranks

@@ -14,6 +14,8 @@ from luminal.dialects.kernel.region_math import region_math
 from luminal.dialects.kernel.region_text import region_text
 from luminal.dialects.kernel.schedule import parse_schedule
 from luminal.dialects.kernel.terms import Region
+from luminal.emit_triton.emit import emit_function
+from luminal.emit_triton.kernel import Options
 from luminal.graph import Graph
 from luminal.passes.cut_choices import initial_cuts
 from luminal.passes.cuts import Cuts, Partition
@@ -36,6 +38,8 @@ ATTENTION_SCHEDULE = (
     "keep %5 as i1:8 r1:* from rows at rows: r1:* r0:* i1:8:tile r1:16:lane; "
     "keep %12 as i1:8 r1:* from rows at rows: i1:8 r1:* r1:16:lane"
 )
+
+BLOCK_SCHEDULE = "out0: i0:*:parallel i1:*:parallel r1o:* i1:64:block r1i:64:block i2:64:block r0:64:block"
 
 
 def matmul() -> Graph:
@@ -78,6 +82,12 @@ def blocks() -> dict[str, str]:
         for form in list(forms(merged[-1], frozenset(DEFAULT_LICENCES)))[:1]:
             found[f"{name} fold"] = region_text(form.region)
             found[f"{name} foldmath"] = region_math(form.region, dict(enumerate("qkv")))
+            blocks = place(form.region, parse_schedule(BLOCK_SCHEDULE), name, ["contract", "reassociate"])
+            (kernel,) = emit_function(blocks, Options())
+            found[f"{name} blockschedule"] = BLOCK_SCHEDULE
+            found[f"{name} triton"] = kernel.source.partition("@triton.jit\ndef attention")[2].join(
+                ["@triton.jit\ndef attention", ""]
+            )
         schedule = parse_schedule(MATMUL_SCHEDULE if name == "matmul" else ATTENTION_SCHEDULE)
         found[f"{name} schedule"] = "\n".join(str(schedule).split("; "))
         found[f"{name} placed"] = shortened(

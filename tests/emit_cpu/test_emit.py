@@ -199,6 +199,7 @@ def test_softmax_rows(rows: int, columns: int) -> None:
         "out0: i:* j:* j:16:lane",
         "out0: i:*:parallel j:* j:2:tile j:8:lane",
         "out0: i:* j:*:masked j:4:lane",
+        "out0: i:* j:* i:2:block j:4:block",
     ):
         check(softmax(rows, columns), schedule, inputs, {})
         check(softmax(r, c), schedule, inputs, {"r": rows, "c": columns})
@@ -211,8 +212,11 @@ PACKED = (
 )
 
 
+BLOCKS = "out0: i:* j:* k:* i:4:block j:2:block k:4:block j:8:lane"
+
+
 @pytest.mark.parametrize("m, n, k", [(8, 16, 8), (9, 33, 7), (30, 70, 19), (1, 1, 1), (5, 3, 0)])
-@pytest.mark.parametrize("schedule", ["out0: i:* j:* k:* i:4:tile j:2:tile j:8:lane", PACKED])
+@pytest.mark.parametrize("schedule", ["out0: i:* j:* k:* i:4:tile j:2:tile j:8:lane", BLOCKS, PACKED])
 def test_matmul_ragged_in_every_dim(m: int, n: int, k: int, schedule: str) -> None:
     rng = np.random.default_rng(4)
     inputs = [random_array(rng, m * k, f32), random_array(rng, k * n, f32)]

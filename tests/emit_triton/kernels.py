@@ -10,7 +10,7 @@ HEAD = "import triton\nimport triton.language as tl\n\n\n@triton.jit\n"
 
 
 def pointer(name: str, dtype: DType, divisor: int = 16, is_near: bool = True) -> Parameter:
-    return Parameter(name, dtype, True, divisor, is_near)
+    return Parameter(name, dtype, True, divisor, as_dim(1 << 20 if is_near else 1 << 32))
 
 
 def size(name: str, divisor: int = 16, dtype: DType = i32) -> Parameter:

@@ -16,6 +16,7 @@ import pytest
 
 pytest.importorskip("triton", reason="GPU code needs the package triton")
 
+from luminal.dim import as_dim
 from luminal.dtype import DTYPES, DType, bf16, bool_, f4e2m1, f8e4m3fn, f8e5m2, f16, f32, i32, i64
 from luminal.emit_cpu.cache import cache_directory
 from luminal.emit_triton import aot
@@ -340,7 +341,8 @@ tl.store(y + i, tl.load(x + i, mask=i < n), mask=i < n)
 def test_what_triton_is_told_of_a_parameter(
     divisor: int, is_near: bool, backend: str, expected: tuple[tuple[str, int], ...]
 ) -> None:
-    assert attributes_of(Parameter("p", bf16, True, divisor, is_near), backend) == expected
+    elements = as_dim(1 << 20 if is_near else 1 << 32)
+    assert attributes_of(Parameter("p", bf16, True, divisor, elements), backend) == expected
 
 
 def test_divisors_and_ranges_reach_the_code() -> None:

@@ -9,11 +9,17 @@ import numpy as np
 import pytest
 from xdsl.context import Context
 from xdsl.dialects.builtin import Builtin
+from xdsl.ir import Block
 from xdsl.parser import Parser
+from xdsl.utils.exceptions import VerifyException
 
 from luminal.dialects.graph_op import LUMINAL
 from luminal.dialects.kernel.dialect import KERNEL
+from luminal.dialects.kernel.placed import ContractOp
+from luminal.dialects.kernel.placed_base import tile_of
 from luminal.dialects.kernel.placed_interpreter import garbage, interpret_placed
+from luminal.dialects.kernel.placed_loops import ForOp
+from luminal.dialects.kernel.placed_types import Tile, TileAxis, TileType
 from luminal.dialects.kernel.schedule import Buffer, Factor, Schedule, Stage, Target, parse_schedule
 from luminal.dialects.kernel.terms import Region
 from luminal.dim import dim
@@ -94,7 +100,7 @@ def random_schedule(region: Region, draw: random.Random) -> Schedule:
         lane = draw.choice([*some, None]) if some else None
         for index in some:
             if draw.random() < 0.3:
-                inner.append(Factor(index, draw.choice([2, 3, 4]), "tile"))
+                inner.append(Factor(index, draw.choice([2, 3, 4]), draw.choice(["tile", "block"])))
             if index == lane:
                 inner.append(Factor(index, 4, "lane"))
             chain = [None] if draw.random() < 0.9 else [draw.choice([4, 9])]
@@ -222,6 +228,44 @@ def test_partial_sums_are_added_up(steps: str) -> None:
         run_and_compare(region, parse_schedule(f"out0: i:* j:* {steps} i:2:tile j:4:lane"), {})
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("matmul", "out0: i:* j:* k:* i:2:block j:4:lane k:4:block"),
+        ("matmul ragged", "out0: i:* j:* k:* i:4:block j:8:block k:4:block"),
+        ("matmul symbolic", "out0: i:* j:* k:* k:2:partial k:2:tile i:4:block j:8:block k:4:block"),
+        ("softmax symbolic", "out0: i:* j:* i:2:block j:4:block"),
+        ("softmax", "out0: i:* i:2:block j:32:block"),
+        ("layer norm", "out0: i:* j:* i:2:block j:16:block"),
+        ("argmax", "out0: i:* j:* i:2:block j:4:block"),
+        ("convolution", "out0: n:* o:* r:* n:2:block o:4:block r:2:block c:4:block"),
+        ("attention", "out0: h:* i:* j:* i:4:block e:4:block j:4:block d:4:block"),
+    ],
+)
+def test_blocks_are_combined_at_once(name: str, text: str) -> None:
+    """What a reduction carries has no axis of a block of its index."""
+    region, dims = CASES[name]
+    schedule = parse_schedule(text)
+    run_and_compare(region, schedule, dims)
+    reduced = {index for term in region.terms() if term.op == "reduce" for index in term.reduce.indices}
+    factors = schedule.roots[0].factors
+    blocks = {(f.index, f.extent) for f in factors if f.role == "block" and f.index in reduced}
+    for op in place(region, schedule, "kernel").walk():
+        if isinstance(op, ForOp) and op.loop.data.index in reduced:
+            carried = {(a.index, a.extent) for value in op.carried for a in tile_of(value).axes}
+            assert not {pair for pair in carried & blocks if pair[0] == op.loop.data.index}
+
+
+def test_a_block_on_which_nothing_depends_counts() -> None:
+    """A sum over k of what k does not change: each of its values counts."""
+    for size in (4, 6):
+        for factor in ("add", "mul"):
+            b = regions.Builder()
+            value = b.apply(factor, b.read(0, {"i": 1}), b.read(1, {"j": 1}))
+            region = b.region({"i": 2, "j": 2, "k": size}, [2, 2], [(b.total(value, "k"), {"i": 2, "j": 1})])
+            run_and_compare(region, parse_schedule("out0: i:* j:* k:* i:2:block k:4:block"), {})
+
+
 def test_a_partial_maximum_keeps_its_place() -> None:
     region, dims = CASES["argmax"]
     run_and_compare(region, parse_schedule("out0: i:* j:* j:2:partial j:2:unroll"), dims)
@@ -274,3 +318,17 @@ def test_chains_of_any_length_are_placed() -> None:
         value = b.apply("add", value, b.number(1))
     region = b.region({"i": 8}, [8], [(value, {"i": 1})])
     run_and_compare(region, parse_schedule("out0: i:*"), {})
+
+
+def test_a_contract_sums_over_no_lanes() -> None:
+    """A lane is combined after the loop, by kernel.reduce."""
+    lanes = TileAxis("k", 4, 1, lane=True)
+    block = Block(arg_types=[TileType(Tile(f32)), TileType(Tile(f32, (lanes,)))])
+    op = ContractOp.of(block.args[0], block.args[1], block.args[1], None)
+    with pytest.raises(VerifyException, match="sums over no lanes"):
+        op.verify()
+    plain = TileAxis("k", 4)
+    block = Block(arg_types=[TileType(Tile(f32)), TileType(Tile(f32, (plain,)))])
+    op = ContractOp.of(block.args[0], block.args[1], block.args[1], None)
+    op.verify()
+    assert op.summed == (plain,)

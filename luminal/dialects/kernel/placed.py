@@ -282,7 +282,10 @@ class ApplyOp(KernelOperation):
 
 @irdl_op_definition
 class ContractOp(KernelOperation):
-    """accumulator + left * right at each coordinate of the accumulator, fused where the licence `contract` is given."""
+    """accumulator + left * right at each coordinate of the accumulator, fused where the licence `contract` is given.
+
+    Over axes that the accumulator lacks, the products are summed, those where the mask holds.
+    """
 
     name = "kernel.contract"
     accumulator = operand_def(TileType)
@@ -300,8 +303,13 @@ class ContractOp(KernelOperation):
         check(
             self.accumulator.type == self.result.type, "kernel.contract: accumulator and result types differ"
         )
+        check(not any(axis.lane for axis in self.summed), "kernel.contract sums over no lanes")
+
+    @property
+    def summed(self) -> tuple[TileAxis, ...]:
+        """The axes of the operands that the accumulator lacks."""
         operands = [v for v in (self.left, self.right, self.mask) if v is not None]
-        check_covers(self.tile, operands, "kernel.contract")
+        return tuple(axis for axis in merge_axes(map(tile_of, operands)) if axis not in self.tile.axes)
 
 
 @irdl_op_definition

@@ -171,11 +171,15 @@ class _Machine:
     # ---- folds
 
     def contract(self, op: ContractOp) -> None:
-        axes = op.tile.axes
-        old, left, right = (self.spread(value, axes) for value in (op.accumulator, op.left, op.right))
-        with np.errstate(all="ignore"):
-            new = (old + left * right).astype(op.tile.dtype.numpy)
-        self.tiles[op.result] = new if op.mask is None else np.where(self.spread(op.mask, axes), new, old)
+        axes = (*op.summed, *op.tile.axes)
+        left, right = (self.spread(value, axes) for value in (op.left, op.right))
+        mask = np.ones(left.shape, np.bool_) if op.mask is None else self.spread(op.mask, axes)
+        total = self.spread(op.accumulator, op.tile.axes)
+        for point in np.ndindex(*(axis.extent for axis in op.summed)):
+            with np.errstate(all="ignore"):
+                new = (total + left[point] * right[point]).astype(op.tile.dtype.numpy)
+            total = np.where(mask[point], new, total)
+        self.tiles[op.result] = total
 
     def accumulate(self, op: AccumulateOp) -> None:
         monoid = op.monoid.data

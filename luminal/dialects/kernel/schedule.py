@@ -8,7 +8,8 @@ It prints as one line of text, which is its key in the results database and pars
 Each stage factors the indices that are not yet bound where it stands.  A factor is
 `index:extent[:role][:masked][@name]`, outermost first; `*` stands for what is left of the index.  Roles: loop (the
 default), parallel, unroll, partial (a loop of a reduction that folds from the identity and is then folded into what
-the loops around it carry), tile (unrolled in registers, one value each), lane (the lanes of a vector).
+the loops around it carry), tile (unrolled in registers, one value each), block (as tile, but what a reduction finds in
+one is combined at once, so that what it carries has no such axis), lane (the lanes of a vector).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from dataclasses import dataclass
 
 from luminal.errors import ScheduleError
 
-ROLES = ("loop", "parallel", "unroll", "partial", "tile", "lane")
+ROLES = ("loop", "parallel", "unroll", "partial", "tile", "block", "lane")
 LOOP_ROLES = ("loop", "parallel", "unroll", "partial")
 
 

@@ -1,0 +1,167 @@
+"""Sums of products of blocks: `tl.dot` where the shapes allow it, else a product in full and its sum."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from xdsl.ir import SSAValue
+
+from luminal.dialects.kernel.placed import ApplyOp, ConstantOp, ContractOp, LoadOp
+from luminal.dialects.kernel.placed_base import tile_of
+from luminal.dialects.kernel.placed_types import TileAxis
+from luminal.dtype import DType, f32, f64
+from luminal.emit_triton.arithmetic import NARROW
+from luminal.emit_triton.text import TRUE, Value, atom, call, check_block, shape_text, type_text
+from luminal.emit_triton.writes import guards_of
+
+if TYPE_CHECKING:
+    from luminal.emit_triton.blocks import BlockWriter
+
+LEAST = 16
+"""The least extent of each side of a product of blocks."""
+Axes = tuple[TileAxis, ...]
+
+
+def write_contract(writer: BlockWriter, op: ContractOp) -> Value:
+    """The value of a contract; lines for what it needs."""
+    dtype = op.tile.dtype
+    total = writer.value(op.accumulator)
+    mask = writer.value(op.mask) if op.mask is not None else TRUE
+    if not writer.addresses.axes(op.summed):
+        return _multiply_add(writer, op, total, mask)
+    product, is_plain_dot = _dot(writer, op, mask) or (_sum(writer, op, mask), False)
+    start = op.accumulator.owner
+    if isinstance(start, ConstantOp) and start.bits.data == 0:
+        text = product.text
+        return Value(f"{text}.to({type_text(dtype)})" if dtype in NARROW else text, product.axes)
+    axes = writer.addresses.axes([*total.axes, *product.axes])
+    if is_plain_dot and total.axes == axes and dtype not in NARROW:
+        return Value(f"{product.text.removesuffix(')')}, acc={total.text})", axes)
+    texts = [total.fit(axes), product.fit(axes)]
+    if dtype in NARROW:
+        return Value(f"({atom(texts[0])}.to(tl.float32) + {atom(texts[1])}).to({type_text(dtype)})", axes)
+    return Value(f"{atom(texts[0])} + {atom(texts[1])}", axes)
+
+
+def _multiply_add(writer: BlockWriter, op: ContractOp, total: Value, mask: Value) -> Value:
+    left, right = writer.value(op.left), writer.value(op.right)
+    axes = writer.addresses.axes([a for value in (total, left, right, mask) for a in value.axes])
+    old, x, y = (value.fit(axes) for value in (total, left, right))
+    if op.tile.dtype in NARROW:
+        wide = " ".join(f"{atom(v)}.to(tl.float32) {sign}" for v, sign in ((x, "*"), (y, "+"), (old, "")))
+        new = f"({wide.strip()}).to({type_text(op.tile.dtype)})"
+    else:
+        new = f"{atom(old)} + {atom(x)} * {atom(y)}"
+    return Value(new if mask is TRUE else call("tl.where", mask.fit(axes), new, old), axes)
+
+
+def _sum(writer: BlockWriter, op: ContractOp, mask: Value) -> Value:
+    """The product in full, what is masked off being nothing, summed over the axes that the accumulator lacks."""
+    summed = writer.addresses.axes(op.summed)
+    left, right = writer.value(op.left), writer.value(op.right)
+    present = writer.addresses.axes([*left.axes, *right.axes, *mask.axes, *summed])
+    check_block(present)
+    x, y = (_wide(value.fit(present), op.tile.dtype) for value in (left, right))
+    text, known = f"{atom(x)} * {atom(y)}", {*left.axes, *right.axes}
+    if mask is not TRUE:
+        text, known = call("tl.where", mask.fit(present), text, "0.0"), known | {*mask.axes}
+    if not set(present) <= known:
+        text = call("tl.broadcast_to", text, shape_text(present))
+    for position in reversed(range(len(present))):
+        if present[position] in summed:
+            text = call("tl.sum", text, f"axis={position}")
+    return Value(text, tuple(axis for axis in present if axis not in summed))
+
+
+def _wide(text: str, dtype: DType) -> str:
+    return f"{atom(text)}.to(tl.float32)" if dtype in NARROW else text
+
+
+def _dot(writer: BlockWriter, op: ContractOp, mask: Value) -> tuple[Value, bool] | None:
+    """tl.dot over the axes that both operands have and the accumulator lacks, and whether its result is the value as it
+    is; None where shapes are not its own."""
+    order = writer.addresses.axes
+    left, right = _narrow(op.left, op.right)
+    inner, out = order(op.summed), order(op.tile.axes)
+    x, y = writer.value(left), writer.value(right)
+    batch = tuple(axis for axis in out if axis in x.axes and axis in y.axes)
+    rows = tuple(axis for axis in out if axis in x.axes and axis not in batch)
+    columns = tuple(axis for axis in out if axis in y.axes and axis not in batch)
+    if rows and columns and out.index(columns[0]) < out.index(rows[0]):
+        left, right, x, y, rows, columns = right, left, y, x, columns, rows
+    small = min(math.prod(a.extent for a in axes) for axes in (rows, columns, inner)) < LEAST
+    if small or not set(inner) <= set(x.axes) & set(y.axes):
+        return None
+    if mask is not TRUE:
+        if not set(mask.axes) <= set(x.axes) & set(y.axes):
+            return None
+        x, y = (_masked(op, value, found, mask) for value, found in ((left, x), (right, y)))
+    dtype = tile_of(left).dtype
+    groups = [batch] if batch else []
+    arguments = [_regroup(x, [*groups, rows, inner]), _regroup(y, [*groups, inner, columns])]
+    if dtype is f32:
+        arguments.append('input_precision="ieee"')
+    if dtype is f64:
+        arguments.append("out_dtype=tl.float64")
+    text, found = call("tl.dot", *arguments), (*batch, *rows, *columns)
+    wanted = tuple(axis for axis in out if axis in found)
+    merges = any(len(group) > 1 for group in (batch, rows, columns))
+    if merges:
+        text = f"{text}.reshape({shape_text(found)})"
+    if found != wanted:
+        text = _turned(text, found, wanted)
+    return Value(text, wanted), not merges and found == wanted
+
+
+def _narrow(left: SSAValue, right: SSAValue) -> tuple[SSAValue, SSAValue]:
+    """The operands, or what they are exact conversions of where both are conversions of one narrower float."""
+    sources = [_source(value) for value in (left, right)]
+    if sources[0] is None or sources[1] is None or tile_of(sources[0]).dtype != tile_of(sources[1]).dtype:
+        return left, right
+    return sources[0], sources[1]
+
+
+def _source(value: SSAValue) -> SSAValue | None:
+    owner = value.owner
+    if not isinstance(owner, ApplyOp) or owner.op.data != "cast" or owner.tile.dtype is not f32:
+        return None
+    variant = owner.variant.data if owner.variant is not None else "none"
+    inner = owner.inputs[0]
+    return inner if variant in ("none", "soft") and tile_of(inner).dtype in NARROW else None
+
+
+def _masked(op: ContractOp, value: SSAValue, found: Value, mask: Value) -> Value:
+    """An operand that is 0 where the mask is off: as it is where it is known to be, else by a select."""
+    assert op.mask is not None
+    if _is_zero_outside(value, guards_of(op.mask)):
+        return found
+    zero = "0.0" if tile_of(value).dtype is f32 else f"tl.full([], 0.0, {type_text(tile_of(value).dtype)})"
+    return Value(call("tl.where", mask.fit(found.axes), found.text, zero), found.axes)
+
+
+def _is_zero_outside(value: SSAValue, guards: set[SSAValue]) -> bool:
+    """Whether a value is 0 wherever one of some guards is off: a load masked by them all, or a conversion of one."""
+    owner = value.owner
+    if isinstance(owner, LoadOp):
+        return owner.mask is not None and guards <= guards_of(owner.mask)
+    return (
+        isinstance(owner, ApplyOp) and owner.op.data == "cast" and _is_zero_outside(owner.inputs[0], guards)
+    )
+
+
+def _regroup(value: Value, groups: Sequence[Axes]) -> str:
+    """A block with one dimension for each group of its axes."""
+    flat = tuple(axis for group in groups for axis in group)
+    text = value.text if flat == value.axes else _turned(value.text, value.axes, flat)
+    if all(len(group) == 1 for group in groups):
+        return text
+    sizes = ", ".join(str(math.prod(axis.extent for axis in group)) for group in groups)
+    return f"{atom(text)}.reshape([{sizes}])"
+
+
+def _turned(text: str, axes: Axes, wanted: Axes) -> str:
+    if len(axes) == 2:
+        return call("tl.trans", text)
+    return call("tl.permute", text, f"[{', '.join(str(axes.index(axis)) for axis in wanted)}]")

@@ -1,0 +1,97 @@
+"""Functions that emitted kernels call, put in front of the kernels that use them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+HELPERS: dict[str, str] = {
+    "_floor_divide": """
+def _floor_divide(x, n):
+    quotient = x // n
+    rest = x - quotient * n
+    return quotient - ((rest != 0) & ((rest < 0) != (n < 0))).to(tl.int32)
+""",
+    "_floor_modulo": """
+def _floor_modulo(x, n):
+    return x - _floor_divide(x, n) * n
+""",
+    # the device's exp2 flushes results below 2^-126 to zero
+    "_exp2": """
+def _exp2(x):
+    small = x < -126.0
+    return tl.exp2(tl.where(small, x + 24.0, x)) * tl.where(small, 5.960464477539063e-8, 1.0)
+""",
+    # exp2 of the rounded product, times what the rounding lost: exp(x) = 2^t * e^(x - t / log2(e))
+    "_exp": """
+def _exp(x):
+    product = x * 1.4426950216293335
+    lost = tl.fma(x, 1.4426950216293335, -product)
+    lost = tl.fma(x, 1.9259629911266175e-8, lost)
+    lost = tl.where(lost == lost, lost, 0.0)
+    small = product < -126.0
+    rest = tl.fma(lost, 0.6931471805599453, 1.0) * tl.where(small, 5.960464477539063e-8, 1.0)
+    return tl.exp2(tl.where(small, product + 24.0, product)) * rest
+""",
+    "_round_even": """
+def _round_even(x):
+    whole = (tl.abs(x) + 8388608.0) - 8388608.0
+    whole = tl.where(tl.abs(x) < 8388608.0, whole, tl.abs(x))
+    sign = x.to(tl.int32, bitcast=True) & -2147483648
+    return (whole.to(tl.int32, bitcast=True) | sign).to(tl.float32, bitcast=True)
+""",
+    "_round_even_64": """
+def _round_even_64(x):
+    whole = (tl.abs(x) + 4503599627370496.0) - 4503599627370496.0
+    whole = tl.where(tl.abs(x) < 4503599627370496.0, whole, tl.abs(x))
+    sign = x.to(tl.int64, bitcast=True) & -9223372036854775808
+    return (whole.to(tl.int64, bitcast=True) | sign).to(tl.float64, bitcast=True)
+""",
+    # long division in f64, 28 bits of the quotient in each step, each of which is exact
+    "_fmod": """
+def _fmod(x, y):
+    rest = tl.abs(x).to(tl.float64)
+    step = tl.abs(y).to(tl.float64) * 7.237005577332262e75
+    for _ in range(0, 10):
+        rest = rest - tl.floor(rest / step) * step
+        rest = tl.where(rest < 0.0, rest + step, rest)
+        step = step * 3.725290298461914e-9
+    rest = tl.where(tl.abs(y) == float("inf"), tl.abs(x), rest.to(tl.float32))
+    sign = x.to(tl.int32, bitcast=True) & -2147483648
+    rest = (rest.to(tl.int32, bitcast=True) | sign).to(tl.float32, bitcast=True)
+    return tl.where((tl.abs(x) < float("inf")) & (y == y) & (y != 0.0), rest, float("nan"))
+""",
+    "_maximum": """
+def _maximum(x, y):
+    return tl.maximum(x, y, propagate_nan=tl.PropagateNan.ALL)
+""",
+    "_minimum": """
+def _minimum(x, y):
+    return tl.minimum(x, y, propagate_nan=tl.PropagateNan.ALL)
+""",
+    "_product": """
+def _product(x, y):
+    return x * y
+""",
+    "_argmax": """
+def _argmax(x, place, y, other):
+    better = (y > x) | ((y != y) & (x == x))
+    tie = (y == x) | ((y != y) & (x != x))
+    take = better | (tie & (other < place))
+    return tl.where(take, y, x), tl.where(take, other, place)
+""",
+    "_argmin": """
+def _argmin(x, place, y, other):
+    better = (y < x) | ((y != y) & (x == x))
+    tie = (y == x) | ((y != y) & (x != x))
+    take = better | (tie & (other < place))
+    return tl.where(take, y, x), tl.where(take, other, place)
+""",
+}
+
+
+def helper_text(names: Iterable[str]) -> str:
+    """The functions with these names, and those that they call, each once."""
+    wanted = set(names)
+    for name in list(wanted):
+        wanted |= {other for other in HELPERS if f"{other}(" in HELPERS[name]}
+    return "".join(f"\n\n@triton.jit{HELPERS[name]}" for name in HELPERS if name in wanted)
