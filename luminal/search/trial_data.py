@@ -26,12 +26,15 @@ LARGE = 100.0
 KINDS = ("specials", "masked", "large")
 FEW = 19
 """A size that is small, odd, and more than a vector has lanes of f32."""
+PERIOD = 1_000_003
+"""After so many values they come again."""
 MOST_VALUES = 1 << 22
 """Values of the indices of a region at sizes that are tried beside its own."""
 
 
 def ordinary_data(region: Region, dims: Mapping[str, int], seed: int = 0) -> list[Array] | None:
-    """Flat arguments of the real sizes, the same for the same seed; None where no valid indices are found."""
+    """Flat arguments of the real sizes, the same for the same seed, for reading alone; None where no valid indices are
+    found."""
     return _data(region, dims, seed, _near_one)
 
 
@@ -72,9 +75,11 @@ def hostile_data(region: Region, dims: Mapping[str, int], number: int) -> list[A
     floats = [position for position in free if region.arguments[position].dtype.is_float]
     if kind == "specials":
         for position in free:
-            _sprinkle(arguments[position], region.arguments[position].dtype, length, draw)
+            dtype = region.arguments[position].dtype
+            arguments[position] = _sprinkled(arguments[position], dtype, length, draw)
     elif floats:
-        chosen = arguments[floats[number // len(KINDS) % len(floats)]]
+        position = floats[number // len(KINDS) % len(floats)]
+        chosen = arguments[position] = arguments[position].copy()
         if kind == "large":
             chosen *= chosen.dtype.type(LARGE)
         elif chosen.size:
@@ -115,26 +120,41 @@ def _sized(region: Region, dims: Mapping[str, int]) -> list[tuple[Any, int]]:
 @lru_cache(maxsize=1)
 def _noise() -> Array:
     """Values near one; long enough that no two arguments of a kernel are alike where they are read together."""
-    return np.random.default_rng(0).uniform(0.5, 1.5, 1_000_003).astype(np.float32)
+    return _twice(np.random.default_rng(0).uniform(0.5, 1.5, PERIOD).astype(np.float32))
 
 
 @lru_cache(maxsize=1)
 def _normal() -> Array:
-    return np.random.default_rng(1).standard_normal(1_000_003, np.float32)
+    return _twice(np.random.default_rng(1).standard_normal(PERIOD, np.float32))
+
+
+def _twice(values: Array) -> Array:
+    """One period after another, so that one from anywhere lies in one piece; for reading alone."""
+    twice = np.concatenate([values, values])
+    twice.flags.writeable = False
+    return twice
+
+
+@lru_cache(maxsize=2)
+def _long_normal(elements: int, position: int) -> Array:
+    """More than a period, as large parameters have; for reading alone."""
+    values = _slice(_normal(), elements, position, 0)
+    values.flags.writeable = False
+    return values
 
 
 def _slice(values: Array, elements: int, position: int, seed: int) -> Array:
     """Some of the values, from another place for each argument and seed."""
-    start = (7919 * position + 104_729 * seed) % len(values)
-    if start + elements <= len(values):
+    start = (7919 * position + 104_729 * seed) % PERIOD
+    if elements <= PERIOD:
         return values[start : start + elements]
-    return np.resize(np.roll(values, -start), elements)
+    return np.resize(values[start : start + PERIOD], elements)
 
 
 def _near_one(dtype: DType, elements: int, position: int, seed: int) -> Array:
     values = _slice(_noise(), elements, position, seed)
     if dtype.is_float:
-        return values.astype(dtype.numpy)
+        return values.astype(dtype.numpy, copy=False)
     if dtype.is_bool:
         return values > 1.0
     return (values * 2 + 1).astype(dtype.numpy)
@@ -143,7 +163,9 @@ def _near_one(dtype: DType, elements: int, position: int, seed: int) -> Array:
 def _around_zero(dtype: DType, elements: int, position: int, seed: int) -> Array:
     if not dtype.is_float:
         return _near_one(dtype, elements, position, seed)
-    return _slice(_normal(), elements, position, seed).astype(dtype.numpy)
+    is_long = elements > PERIOD
+    values = _long_normal(elements, position) if is_long else _slice(_normal(), elements, position, seed)
+    return values.astype(dtype.numpy, copy=False)
 
 
 def _addressing(region: Region) -> set[int]:
@@ -172,10 +194,11 @@ def _index_counts(
     return counts
 
 
-def _sprinkle(values: Array, dtype: DType, length: int, draw: np.random.Generator) -> None:
+def _sprinkled(values: Array, dtype: DType, length: int, draw: np.random.Generator) -> Array:
     """Special values here and there: few enough that most sums have none."""
     if not values.size:
-        return
+        return values
+    values = values.copy()
     count = draw.binomial(values.size, min(0.125, 0.25 / length))
     places = draw.integers(0, values.size, count)
     if dtype.is_float:
@@ -183,6 +206,7 @@ def _sprinkle(values: Array, dtype: DType, length: int, draw: np.random.Generato
     elif dtype.is_integer:
         limits = np.iinfo(dtype.numpy)
         values[places] = draw.choice(np.array([limits.min, limits.max, 0], values.dtype), places.size)
+    return values
 
 
 def _tile(region: Region, schedule: Schedule) -> int:
