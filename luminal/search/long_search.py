@@ -48,8 +48,11 @@ class LongSearch:
             return first
         started, budget, record = self.clock(), self.total / graphs, self.chooser.record
         timer = RegionTimer(self.chooser, self.candidates, self.seed, self.clock)
+        curve: list[tuple[float, float]] = []
 
         def progress(states: int, seconds: float) -> None:
+            if not curve or seconds != curve[-1][1]:
+                curve.append((self.clock() - started, seconds))
             record.goes_on(states, timer.timed, seconds, started + budget - self.clock())
 
         search = OuterSearch(partition, samples, first, timer, budget, self.clock, progress)
@@ -67,6 +70,7 @@ class LongSearch:
             self.clock() - started,
             budget,
             search.moves(found),
+            tuple(curve),
         )
         self._keep(digest, samples, found, best)
         return found.priced.cuts

@@ -81,7 +81,7 @@ class Choice:
 class OuterSearch:
     """Searches one graph from `first` cuts, until `seconds` are over or nothing is left to try.
 
-    `progress` is told states, and the best seconds so far, after each step.
+    `progress` is told states, and the best seconds so far, at the beginning and after each step.
     """
 
     def __init__(
@@ -111,7 +111,10 @@ class OuterSearch:
         """The best state: the first one, unless another is faster by more than the spread of its times."""
         self._begin(self.root)
         self.base = self.seconds(self.root)
-        while math.isfinite(self.base) and self.clock() < self.last and self._step():
+        if not math.isfinite(self.base):
+            return self._confirmed()
+        self.progress(len(self.states), self.base)
+        while self.clock() < self.last and self._step():
             self.progress(len(self.states), self.seconds(self.best))
         return self._confirmed()
 

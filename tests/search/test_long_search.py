@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from luminal import dump
 from luminal.compiler import compile_module
 from luminal.dialects.kernel.schedule import parse_schedule
 from luminal.errors import OptionError
+from luminal.explain_html import page
 from luminal.options import CompileOptions
 from luminal.plan import choosers
 from luminal.search.mutations import mutations
@@ -42,6 +44,10 @@ def test_a_second_long_search_finds_what_the_first_one_found(
         assert source in {record.source for record in found}
     assert not any(record.outcomes for record in found)
     first, second = levels
+    pages = [page([each], 1e11, 1e10) for each in levels]
+    assert all("<h3>The outer search</h3>" in each for each in pages)
+    assert re.search(r"\d+ ways to cut the graph, \d+ candidates timed, \S+ s of 2 s; all kernels", pages[0])
+    assert "the cuts that an earlier one found" in pages[1]
     assert "outer search: " in first["search"] and " s of 2 s; " in first["search"]
     assert "outer search: the cuts that an earlier one found" in second["search"]
     for level in ("regions", "schedules", "llvm", "plan"):

@@ -3,12 +3,18 @@ the model alone."""
 
 from __future__ import annotations
 
+import re
 import statistics
+from dataclasses import replace
+from html import escape
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
+from luminal import explain_html
 from luminal.dialects.kernel.terms import Region
+from luminal.explain_charts import WIDTH, outer_curve
 from luminal.passes.cut_choices import initial_cuts
 from luminal.passes.cuts import Cuts, Partition
 from luminal.search.chooser import Choice, TimedChooser
@@ -18,6 +24,7 @@ from luminal.search.generate import Candidate
 from luminal.search.long_search import LongSearch
 from luminal.search.outer import OuterSearch, State
 from luminal.search.region_timer import RegionTimer
+from luminal.search.report_text import shown_moves
 from luminal.search.samples import Samples
 from tests.search.planted import EACH, PREPARING, Clock, PlantedProfiler, Seconds, noise
 from tests.search.test_cut_search import HOST, attention
@@ -184,6 +191,24 @@ def test_what_was_found_is_not_searched_again(partition: Partition, model: Cuts,
     assert not profiler.profiled
     assert {found.source for found in again.chooser.record.regions.values()} == {"database"}
     assert again.chooser.record.outer["digest"].states == 0
+
+
+def test_the_page_shows_the_curve_and_the_moves(partition: Partition, model: Cuts, tmp_path: Path) -> None:
+    search, _ = long(tmp_path)
+    search.cuts("digest", partition, Samples({}), model, 1)
+    outer = search.chooser.record.outer["digest"]
+    seconds, values = zip(*outer.curve, strict=True)
+    assert list(seconds) == sorted(seconds) and 0 < seconds[0] and seconds[-1] <= outer.spent
+    assert values[0] > values[-1] and outer.best == pytest.approx(values[-1], rel=0.2)
+    svg = re.search("<svg.*</svg>", outer_curve(outer))
+    assert svg is not None
+    dots = [float(dot.attrib["cx"]) for dot in ElementTree.fromstring(svg[0]).iter("circle")]
+    assert dots == sorted(dots) and len(dots) == len(outer.curve) + 1 and dots[-1] <= WIDTH
+    assert outer_curve(replace(outer, curve=outer.curve[:1])) == ""
+    shown = "".join(explain_html._outer(outer))
+    for verdict, kind, is_made in (("made", "chosen", True), ("refused", "rejected", False)):
+        what = next(move.what for move in shown_moves(outer) if move.is_made == is_made)
+        assert re.search(f'<tr class="{kind}"><td>{verdict}</td>.*<td>{escape(re.escape(what))}</td>', shown)
 
 
 @pytest.mark.parametrize("other", ["graph", "budget"])
