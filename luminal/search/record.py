@@ -133,8 +133,8 @@ class OuterRecord:
     """The search of one graph's cuts.
 
     `states`: ways to cut it that were priced; `timed`: candidates; `first` and `best`: seconds of a call as the model
-    alone would have it, and as it is now; `spent`: seconds of searching, of `budget`; `curve`: seconds of searching, and
-    those of a call by the best plan that was known from then on.  Without states, an earlier search found the cuts.
+    alone would have it, and as it is now; `spent`: seconds of searching, of `budget`; `curve`: seconds of searching,
+    and those of a call by the best plan that was known from then on.  Without states, an earlier search found the cuts.
     """
 
     states: int

@@ -17,12 +17,14 @@ from luminal.dialects.kernel.terms import Region
 from luminal.explain_charts import WIDTH, outer_curve
 from luminal.passes.cut_choices import initial_cuts
 from luminal.passes.cuts import Cuts, Partition
+from luminal.passes.region_former import Formed
 from luminal.search.chooser import Choice, TimedChooser
 from luminal.search.cut_search import LAUNCH_SECONDS, CutSearch
 from luminal.search.database import Database
 from luminal.search.generate import Candidate
 from luminal.search.long_search import LongSearch
 from luminal.search.outer import OuterSearch, State
+from luminal.search.purse import FOLLOWING, Purse
 from luminal.search.region_timer import RegionTimer
 from luminal.search.report_text import shown_moves
 from luminal.search.samples import Samples
@@ -170,13 +172,18 @@ def test_the_same_seed_times_the_same(partition: Partition, model: Cuts) -> None
 def long(path: Path, budget: float = 20.0) -> tuple[LongSearch, PlantedProfiler]:
     clock = Clock()
     profiler = PlantedProfiler(merging_is_slow, clock)
-    chooser = TimedChooser(HOST, profiler, Database(path / "schedules.sqlite", "source"))
-    return LongSearch(chooser, budget, MOST, 0, clock), profiler
+    database = Database(path / "schedules.sqlite", "source")
+    chooser = TimedChooser(HOST, profiler, database, purse=Purse(budget, clock))
+    return LongSearch(chooser, MOST), profiler
 
 
 def choices(long: LongSearch, partition: Partition, cuts: Cuts) -> dict[str, Choice]:
-    formed = CutSearch(partition, HOST, Samples({})).formed_regions(cuts, partition.groups(cuts))
+    formed = formed_of(partition, cuts)
     return {each.key: long.choose(each.region, each.key, Samples({})) for each in formed}
+
+
+def formed_of(partition: Partition, cuts: Cuts) -> list[Formed]:
+    return list(CutSearch(partition, HOST, Samples({})).formed_regions(cuts, partition.groups(cuts)))
 
 
 def test_what_was_found_is_not_searched_again(partition: Partition, model: Cuts, tmp_path: Path) -> None:
@@ -198,7 +205,7 @@ def test_the_page_shows_the_curve_and_the_moves(partition: Partition, model: Cut
     search.cuts("digest", partition, Samples({}), model, 1)
     outer = search.chooser.record.outer["digest"]
     seconds, values = zip(*outer.curve, strict=True)
-    assert list(seconds) == sorted(seconds) and 0 < seconds[0] and seconds[-1] <= outer.spent
+    assert list(seconds) == sorted(seconds) and seconds[0] > 0 and seconds[-1] <= outer.spent
     assert values[0] > values[-1] and outer.best == pytest.approx(values[-1], rel=0.2)
     svg = re.search("<svg.*</svg>", outer_curve(outer))
     assert svg is not None
@@ -228,6 +235,37 @@ def test_graphs_of_one_compilation_share_the_budget(
     search, profiler = long(tmp_path)
     search.cuts("digest", partition, Samples({}), model, 4)
     assert profiler.clock.now <= 20.0 / 4 + CALL
+
+
+def test_what_contests_have_spent_is_not_there_for_cuts(
+    partition: Partition, model: Cuts, tmp_path: Path
+) -> None:
+    search, profiler = long(tmp_path)
+    search.purse.left = 7.0
+    search.cuts("digest", partition, Samples({}), model, 1)
+    spent = profiler.clock.now
+    assert 0 < spent <= 7.0 - FOLLOWING * 20.0 + CALL
+    assert search.purse.left == pytest.approx(7.0 - spent)
+
+
+def test_with_an_empty_purse_the_models_cuts_and_first_candidates_are_taken(
+    partition: Partition, model: Cuts, tmp_path: Path
+) -> None:
+    search, profiler = long(tmp_path)
+    search.purse.left = 0.0
+    assert search.cuts("digest", partition, Samples({}), model, 1) == model
+    assert not profiler.profiled and not search.chooser.record.outer
+    choices(search, partition, model)
+    assert profiler.profiled and {len(call) for call in profiler.profiled} == {1}
+
+
+def test_what_no_cut_decides_has_what_is_left(partition: Partition, model: Cuts, tmp_path: Path) -> None:
+    search, profiler = long(tmp_path)
+    search.purse.left = 0.25
+    search.prepare([(each.region, each.key, Samples({})) for each in formed_of(partition, model)])
+    choices(search, partition, model)
+    first, *others = (len(call) for call in profiler.profiled)
+    assert first > 1 and set(others) == {1}
 
 
 def test_sizes_that_the_graph_does_not_allow_are_not_timed(
