@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import runpy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,10 @@ def _levels_of_text(path: Path, dims: Sequence[str]) -> list[Levels]:
 
 def _levels_of_model(path: Path, model: Callable[..., Any], inputs: tuple[Any, ...]) -> list[Levels]:
     try:
-        return compiled_levels(model, inputs, {})
+        with _quiet(
+            "torch._subclasses.fake_tensor"
+        ):  # it tells of an operator that fails, with its traceback
+            return compiled_levels(model, inputs, {})
     except LuminalError:
         raise
     except Exception as error:
@@ -89,13 +93,21 @@ def _names_of(path: Path) -> Mapping[str, Any]:
 def _exported(path: Path) -> Any:
     from torch.export import load
 
-    log = logging.getLogger("torch.export")
-    before, log.disabled = log.disabled, True  # it tells of every reader that did not fit, with its traceback
     try:
-        return load(path)
+        with _quiet("torch.export"):  # it tells of every reader that did not fit, with its traceback
+            return load(path)
     except Exception as error:  # torch raises whatever the reader of an archive meets
         raise OptionError(
             f"{path} is no program that this version of torch.export has saved, or it is damaged"
         ) from error
+
+
+@contextmanager
+def _quiet(name: str) -> Generator[None]:
+    """While open, a logger says nothing: what it has to say is raised too."""
+    log = logging.getLogger(name)
+    before, log.disabled = log.disabled, True
+    try:
+        yield
     finally:
         log.disabled = before

@@ -200,11 +200,11 @@ example_inputs = (torch.ones(2, 3, device="meta"),)
     ],
 )
 def test_models_that_fail_on_their_own_inputs(
-    text: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    text: str, message: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "model.py").write_text(text)
     assert main(["explain", str(tmp_path / "model.py")]) == 1
-    error = capsys.readouterr().err
+    error = capfd.readouterr().err
     assert re.fullmatch(rf"luminal explain: .*{message}.*\n", error)
 
 
