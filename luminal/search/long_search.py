@@ -71,6 +71,7 @@ class LongSearch:
             budget,
             search.moves(found),
             tuple(curve),
+            search.verdict,
         )
         self._keep(digest, samples, found, best)
         return found.priced.cuts

@@ -134,7 +134,8 @@ class OuterRecord:
 
     `states`: ways to cut it that were priced; `timed`: candidates; `first` and `best`: seconds of a call as the model
     alone would have it, and as it is now; `spent`: seconds of searching, of `budget`; `curve`: seconds of searching,
-    and those of a call by the best plan that was known from then on.  Without states, an earlier search found the cuts.
+    and those of a call by the best plan that was known from then on; `verdict`: what came of the best cuts when they
+    were timed against the model's.  Without states, an earlier search found the cuts.
     """
 
     states: int
@@ -145,6 +146,7 @@ class OuterRecord:
     budget: float
     moves: tuple[Move, ...] = ()
     curve: tuple[tuple[float, float], ...] = ()
+    verdict: str = ""
 
 
 class Listener(Protocol):

@@ -59,7 +59,7 @@ def outer_text(outer: OuterRecord) -> str:
     return (
         f"{outer.states} ways to cut the graph, {outer.timed} candidates timed, "
         f"{outer.spent:.1f} s of {outer.budget:.3g} s; all kernels of a call {time_text(outer.best)}, "
-        f"as the model alone would have it {time_text(outer.first)}"
+        f"as the model alone would have it {time_text(outer.first)}; {outer.verdict}"
     )
 
 

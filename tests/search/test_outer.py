@@ -3,6 +3,8 @@ the model alone."""
 
 from __future__ import annotations
 
+import math
+import random
 import re
 import statistics
 from dataclasses import replace
@@ -26,7 +28,7 @@ from luminal.search.long_search import LongSearch
 from luminal.search.outer import OuterSearch, State
 from luminal.search.purse import FOLLOWING, Purse
 from luminal.search.region_timer import RegionTimer
-from luminal.search.report_text import shown_moves
+from luminal.search.report_text import outer_text, shown_moves
 from luminal.search.samples import Samples
 from tests.search.planted import EACH, PREPARING, Clock, PlantedProfiler, Seconds, noise
 from tests.search.test_cut_search import HOST, attention
@@ -166,6 +168,68 @@ def test_the_same_seed_times_the_same(partition: Partition, model: Cuts) -> None
     assert once.profiled == again.profiled and first.priced.cuts == second.priced.cuts
 
 
+# ---- the end
+
+
+def ending(
+    partition: Partition, model: Cuts, gain: float, deviation: float, times: int = 1
+) -> tuple[list[bool], list[str]]:
+    """Whether other cuts are kept, and what is said of them, where they take so many times as long as the model's."""
+    found, best, profiler = search(partition, model, merging_is_slow)
+    assert best is not found.root and found.verdict.startswith("best cuts kept: 3 rounds")
+    gone, new = found.root.counts - best.counts, best.counts - found.root.counts
+    regions, draw = [best.formed[key].region for key in new], random.Random(1)
+
+    def seconds(region: Region, candidate: Candidate) -> float:
+        del candidate
+        own = gain / sum(new.values()) if region in regions else 1 / sum(gone.values())
+        return own * draw.gauss(1.0, deviation) - LAUNCH_SECONDS
+
+    profiler.seconds, found.deadline = seconds, math.inf
+    kept, said = list[bool](), list[str]()
+    for _ in range(times):
+        before = len(profiler.profiled)
+        kept.append(found._is_faster(gone, new))
+        said.append(found.verdict)
+        rounds = int(re.findall(r"(\d+) rounds", found.verdict)[0])
+        assert len(profiler.profiled) - before == rounds * (len(gone) + len(new))
+    return kept, said
+
+
+@pytest.mark.parametrize(
+    ("gain", "is_kept", "verdict"),
+    [
+        (
+            0.5,
+            True,
+            r"best cuts kept: 3 rounds in turn with the model's, 0\.5\d* times as long, faster for certain",
+        ),
+        (0.99, False, r"best cuts given up: 12 rounds .* not faster for certain"),
+        (1.5, False, r"best cuts given up: 3 rounds .* slower for certain"),
+    ],
+)
+def test_the_two_plans_are_timed_in_turn_until_that_is_decided(
+    gain: float, is_kept: bool, verdict: str, partition: Partition, model: Cuts
+) -> None:
+    (kept,), (said,) = ending(partition, model, gain, 0.0)
+    assert kept == is_kept and re.fullmatch(verdict, said)
+
+
+def test_noise_hides_no_gain_and_makes_none(partition: Partition, model: Cuts) -> None:
+    kept, said = ending(partition, model, 0.85, 0.1, 40)
+    assert sum(kept) >= 36 and any("6 rounds" in each or "12 rounds" in each for each in said)
+    kept, _ = ending(partition, model, 1.0, 0.1, 40)
+    assert sum(kept) <= 8
+
+
+def test_without_time_for_three_rounds_the_models_cuts_stay(partition: Partition, model: Cuts) -> None:
+    found, best, profiler = search(partition, model, merging_is_slow)
+    gone, new = found.root.counts - best.counts, best.counts - found.root.counts
+    found.deadline = profiler.clock.now + 2 * CALL
+    assert not found._is_faster(gone, new)
+    assert re.search(r"given up: \d rounds in turn .*there was no time for more", found.verdict)
+
+
 # ---- with the database
 
 
@@ -204,6 +268,7 @@ def test_the_page_shows_the_curve_and_the_moves(partition: Partition, model: Cut
     search, _ = long(tmp_path)
     search.cuts("digest", partition, Samples({}), model, 1)
     outer = search.chooser.record.outer["digest"]
+    assert outer.verdict in outer_text(outer) and outer.verdict.startswith("best cuts kept: ")
     seconds, values = zip(*outer.curve, strict=True)
     assert list(seconds) == sorted(seconds) and seconds[0] > 0 and seconds[-1] <= outer.spent
     assert values[0] > values[-1] and outer.best == pytest.approx(values[-1], rel=0.2)
