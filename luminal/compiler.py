@@ -28,7 +28,6 @@ from luminal.dtype import bf16, bool_, f16, f32, f64, i8, i16, i32, i64, u8
 from luminal.emit_cpu.jit import Target, compile_object
 from luminal.errors import CompileError, OptionError, UnsupportedTargetError
 from luminal.options import CompileOptions, dump_directory, thread_count
-from luminal.plan.bucketed import BucketedExecutable
 from luminal.plan.native_entry import FrameLayout, entry_text
 from luminal.plan.plan import Plan
 from luminal.plan.programs import (
@@ -40,6 +39,7 @@ from luminal.plan.programs import (
     keep_programs,
 )
 from luminal.runtimes.reference import ReferenceRuntime, graph_of
+from luminal.search.purse import Purse
 from luminal.source import source_digest
 from luminal.stats import Stats, record
 
@@ -118,8 +118,12 @@ class _Compilation:
     levels: dump.Levels = field(default_factory=dump.Levels)
     chosen: dict[tuple[str, str], Choice] = field(default_factory=dict[tuple[str, str], "Choice"])
     kernels: LoadedKernels = field(default_factory=LoadedKernels)
-    contests: bool = True
-    """Whether library kernels may be timed against generated ones, and cuts searched; not while just that is done."""
+    limit: Purse | None = None
+    """What a contest may spend on this; None where this is for none: then library kernels may be timed against
+    generated ones, and cuts searched."""
+
+    def __post_init__(self) -> None:
+        self.purse = self.limit or Purse.of(self.options)
 
     def run(self) -> Compiled:
         graph = graph_of(self.module)
@@ -252,6 +256,7 @@ class _Compilation:
     def _lower(self, forms: Forms) -> tuple[Lowered, dict[str, list[float]]]:
         """The graph as primitives: for this machine the cheapest of its equal graphs, with what its regions cost."""
         from luminal.passes.value_graph import Interface
+        from luminal.plan.contest import Contests
         from luminal.plan.measure import host_machine
         from luminal.search.hlo_search import HloSearch, Lowered
         from luminal.search.library_search import LibrarySearch
@@ -263,26 +268,20 @@ class _Compilation:
             return Lowered.of(module), {}
         search = HloSearch(module, host_machine(thread_count()), dict(options.hint), forms, options.mode)
         found = search.run()
-        may_time = self.contests and options.mode == "max-autotune"
-        library = LibrarySearch(found.hlo, contest=self._contest if may_time else None)
+        may_time = self.limit is None and options.mode == "max-autotune"
+        contests = Contests(self._alone, self.purse, dict(options.hint)) if may_time else None
+        library = LibrarySearch(found.hlo, contest=contests)
         changed = library.run()
         self.stats.rewrites, self.stats.library = search.verdicts, library.verdicts
         return found if changed is None else Lowered.of(changed, found.rewrites), search.estimates
 
-    def _contest(self, generated: ModuleOp, library: ModuleOp) -> tuple[float, float] | None:
-        """Seconds of two equal graphs on this machine; None where they cannot be run."""
+    def _alone(self, module: ModuleOp, purse: Purse) -> Compiled:
+        """A part of the graph, compiled for a contest."""
         from luminal.passes.value_graph import Interface
-        from luminal.plan.contest import timed_pair
-        from luminal.search.samples import sample_sizes
 
-        constants = tuple(sorted(Interface.of(graph_of(generated)).constants))
+        constants = tuple(sorted(Interface.of(graph_of(module)).constants))
         options = replace(self.options, constants=constants, updates=(), buckets="declared")
-        pair = (_Compilation(m, self.target, options, contests=False) for m in (generated, library))
-        first, second = (one._compile(graph_of(one.module), None, wanted=False) for one in pair)
-        if isinstance(first, BucketedExecutable) or isinstance(second, BucketedExecutable):
-            return None
-        sizes = sample_sizes(first.plan.symbols, dict(self.options.hint))
-        return timed_pair(first, second, sizes.expected)
+        return _Compilation(module, self.target, options, limit=purse)._compile(graph_of(module), None, False)
 
     def _cut(
         self, partition: Partition, samples: Samples, forms: Forms, estimates: dict[str, list[float]]
@@ -309,7 +308,7 @@ class _Compilation:
             for part in parts:
                 digest, partition = graph_digest(part.graph), Partition.of(part.graph)
                 if digest not in config.graphs:
-                    cuts = long.cuts(digest, partition, part.samples, part.cuts, len(parts))
+                    cuts = long.cuts(digest, partition, part.samples, part.cuts, len(parts) - len(found))
                     part = replace(part, cuts=cuts, regions=form_regions(partition, cuts))
                 found.append(part)
         return found
@@ -326,8 +325,8 @@ class _Compilation:
             plain = ConfiguredChooser(PlainChooser(), config, forms, record)
             return _Search(forms, plain, record, None, None, lambda regions: contextlib.nullcontext())
         compiler = KernelCompiler(Target.host(), graph.licences, self.options.cache)
-        timed = timed_chooser(compiler, self.options, forms)
-        long = long_search(timed, self.options) if self.contests else None
+        timed = timed_chooser(compiler, self.options, forms, self.purse)
+        long = long_search(timed, self.options) if self.limit is None else None
         chooser = ConfiguredChooser(long or timed, config, forms, timed.record)
         at_once = self.options.mode == "max-autotune"
         return _Search(

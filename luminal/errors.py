@@ -35,6 +35,10 @@ class GraphError(LuminalError, ValueError):
     """Tensors of two graphs meet, a name is given twice, or a graph is used in the wrong order."""
 
 
+class ModelError(LuminalError, RuntimeError):
+    """A model fails, also without the compiler, on the inputs that come with it."""
+
+
 class OutputError(LuminalError, RuntimeError):
     """A value is read that is no output of the graph, or before the graph was executed."""
 

@@ -1,4 +1,4 @@
-"""Charts of a search as inline SVG: points under a roofline, and what was best after so many candidates.
+"""Charts of a search as inline SVG: points under a roofline, and what was best after so many candidates or seconds.
 
 Colours come from the page's style sheet, so that a chart fits light and dark pages.
 """
@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from html import escape
 
+from luminal.search.record import OuterRecord
 from luminal.search.report import KernelReport, SearchReport
 from luminal.search.report_text import time_text
 
@@ -70,6 +71,17 @@ def search_curve(report: SearchReport) -> str:
     return _steps(values, values, "time of one call by the best so far, over candidates timed")
 
 
+def outer_curve(outer: OuterRecord) -> str:
+    """The time of a call by the best plan that the search of the cuts knew, over its seconds; "" where it found no
+    better one than its first."""
+    if len(outer.curve) < 2:
+        return ""
+    seconds, values = zip(*outer.curve, strict=True)
+    title = "time of one call by the best cuts and candidates so far, over seconds of searching"
+    values = (*values, outer.best)
+    return _drawn([*seconds, outer.spent], values, values, title, f"{outer.spent:.1f} s")
+
+
 def kernel_curve(kernel: KernelReport) -> str:
     """The best time of one kernel after so many candidates; "" where fewer than two were timed."""
     times = _times(kernel)
@@ -94,19 +106,28 @@ def _steps(values: Sequence[float], points: Sequence[float], title: str) -> str:
     """A curve of steps through some values, with a dot for each of the points; "" for fewer than two."""
     if len(values) < 2:
         return ""
+    return _drawn(range(1, len(values) + 1), values, points, title, f"{len(values)} candidates")
+
+
+def _drawn(
+    at: Sequence[float], values: Sequence[float], points: Sequence[float], title: str, end: str
+) -> str:
+    """A curve of steps through some values at some places, with a dot for each of the points; `end` names the last
+    place."""
     shown = [*values, *points]
     up = _Axis(min(shown) * 0.95, max(shown) * 1.02, HEIGHT - BOTTOM, MARGIN, math.log)
-    across = _Axis(0.5, len(values) + 0.5, LEFT, WIDTH - MARGIN, float)
-    places = [f"{across(1):.1f},{up(values[0]):.1f}"]
-    for number, (before, value) in enumerate(itertools.pairwise(values), 2):
-        places += [f"{across(number):.1f},{up(before):.1f}", f"{across(number):.1f},{up(value):.1f}"]
+    room = (at[-1] - at[0]) / (2 * len(at))
+    across = _Axis(at[0] - room, at[-1] + room, LEFT, WIDTH - MARGIN, float)
+    places = [f"{across(at[0]):.1f},{up(values[0]):.1f}"]
+    for (before, value), place in zip(itertools.pairwise(values), at[1:], strict=True):
+        places += [f"{across(place):.1f},{up(before):.1f}", f"{across(place):.1f},{up(value):.1f}"]
     parts = [f'<polyline class="curve" points="{" ".join(places)}"/>']
-    for number, value in enumerate(points, 1):
-        dot = f'<circle class="dot" cx="{across(number):.1f}" cy="{up(value):.1f}" r="3">'
+    for place, value in zip(at, points, strict=True):
+        dot = f'<circle class="dot" cx="{across(place):.1f}" cy="{up(value):.1f}" r="3">'
         parts.append(f"{dot}<title>{time_text(value)}</title></circle>")
     for value in (max(shown), min(shown)):
         parts.append(f'<text class="end" x="{LEFT - 6}" y="{up(value) + 4:.1f}">{time_text(value)}</text>')
-    last = f'<text class="end" x="{WIDTH - MARGIN}" y="{HEIGHT - 10}">{len(values)} candidates</text>'
+    last = f'<text class="end" x="{WIDTH - MARGIN}" y="{HEIGHT - 10}">{end}</text>'
     return _svg(title, [*parts, last])
 
 

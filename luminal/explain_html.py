@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from html import escape
 
 from luminal.dump import LEVELS, Levels
-from luminal.explain_charts import kernel_curve, roofline, search_curve
+from luminal.explain_charts import kernel_curve, outer_curve, roofline, search_curve
+from luminal.search.record import OuterRecord
 from luminal.search.report import KernelReport, SearchReport
 from luminal.search.report_text import (
     DEFINITION,
@@ -15,7 +16,9 @@ from luminal.search.report_text import (
     egraph_text,
     enumeration,
     figures,
+    outer_text,
     rivals,
+    shown_moves,
     time_text,
 )
 
@@ -75,6 +78,8 @@ def _graph(number: int, levels: Levels, flops: float, bandwidth: float) -> Itera
         if not report.kernels:
             continue
         yield from _overview(report, flops, bandwidth)
+        if report.outer is not None:
+            yield from _outer(report.outer)
         yield f"<h3>Kernels</h3>\n<p>{escape(DEFINITION)}</p>"
         yield from (_kernel(place, kernel) for place, kernel in enumerate(report.kernels, 1))
     yield "<h3>The descent, level by level</h3>"
@@ -104,6 +109,19 @@ def _overview(report: SearchReport, flops: float, bandwidth: float) -> Iterator[
     yield _table(["kernel", "launches", "time", "share", "roofline bound", "schedule"], rows)
     yield roofline(report.kernels, flops, bandwidth)
     yield search_curve(report)
+
+
+def _outer(outer: OuterRecord) -> Iterator[str]:
+    """What a long search of the cuts did: its figures, the moves that it measured, and its curve."""
+    yield f"<h3>The outer search</h3>\n<p>{escape(outer_text(outer))}.</p>"
+    kinds = ["chosen" if move.is_made else "rejected" for move in shown_moves(outer)]
+    rows = [
+        ["made" if move.is_made else "refused", time_text(move.before), time_text(move.after), move.what]
+        for move in shown_moves(outer)
+    ]
+    if rows:
+        yield _table(["", "before", "after", "move"], rows, kinds)
+    yield outer_curve(outer)
 
 
 def _kernel(number: int, kernel: KernelReport) -> str:

@@ -32,10 +32,11 @@ class CompileOptions:
     dim has any. `config` is what an earlier search found (`luminal/search/config.py`), as text or as the path of a
     file: what it knows is not searched.
 
-    `budget`: seconds for which the cuts of a graph and the candidates of its regions are searched together, 0 for as
-    long as the mode says; `seed` of what that search draws; `timeout`: seconds that one run of a candidate may take
-    beside what is expected, before its process is killed, 0 for the usual; `verify`: whether candidates are compared
-    with the reference on hostile data too ("full"), or on "ordinary" data alone.
+    `budget`: seconds for which library kernels are timed, the cuts of a graph and the candidates of its regions
+    searched together, and the rest is searched, all in all; 0 for as long as the mode says; `seed` of what that search
+    draws; `timeout`: seconds that one run of a candidate may take beside what is expected, before its process is
+    killed, 0 for the usual; `verify`: whether candidates are compared with the reference on hostile data too ("full"),
+    or on "ordinary" data alone.
     """
 
     constants: tuple[int, ...] = ()

@@ -15,6 +15,7 @@ import torch._dynamo
 from hypothesis import HealthCheck, settings
 
 from luminal.plan import choosers
+from luminal.search import purse
 from luminal.search.profile import Budget
 
 # The same examples at each run (`--hypothesis-seed` and tests/property draw others); a failing one prints the line that
@@ -38,7 +39,7 @@ def pytest_configure(config: pytest.Config) -> None:
     # budget of their own.
     choosers.BUDGETS = {**choosers.BUDGETS, "default": Budget(candidates=1)}
     # No long search of whole graphs, but where a test states a budget for it.
-    choosers.LONG_SECONDS = dict.fromkeys(choosers.LONG_SECONDS, 0.0)
+    purse.LONG_SECONDS = dict.fromkeys(purse.LONG_SECONDS, 0.0)
     # Two test processes on two cores: more threads would only fight. Tests about threads set their own.
     if os.environ.get("PYTEST_XDIST_WORKER"):
         torch.set_num_threads(1)

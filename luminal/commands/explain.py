@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from luminal.commands.graph_file import add_dims, write_text
+from luminal.commands.graph_file import add_dims, make_folder, write_text
 from luminal.commands.model_file import EXPECTED, levels_of_file
 from luminal.dump import LEVELS, explain_text
 from luminal.explanation import write_page
@@ -43,7 +43,7 @@ def run(options: argparse.Namespace) -> int:
             print(explain_text(wanted), end="")
             continue
         folder = options.dump if len(found) == 1 else options.dump / str(number)
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         for name, text in wanted.items():
             write_text(folder / LEVELS[name], text)
             print(folder / LEVELS[name])

@@ -51,6 +51,14 @@ def write_text(path: Path, text: str) -> None:
         raise OptionError(f"{path}: {error.strerror}") from None
 
 
+def make_folder(path: Path) -> None:
+    """Make a folder, unless it is there; OptionError where that cannot be."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OptionError(f"{path}: {error.strerror}") from None
+
+
 def read_pairs(pairs: Sequence[str], what: str) -> dict[str, str]:
     """`["s=17"]` as a mapping; OptionError for anything else."""
     found: dict[str, str] = {}

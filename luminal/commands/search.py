@@ -25,9 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=0,
         help="timed for each kernel at most (default: what the budget allows)",
     )
-    parser.add_argument(
-        "--budget", type=float, default=0.0, help="seconds of searching cuts and candidates (default: 60)"
-    )
+    parser.add_argument("--budget", type=float, default=0.0, help="seconds of searching in all (default: 60)")
     parser.add_argument("--seed", type=int, default=0, help="of what the search draws (default: 0)")
     parser.add_argument(
         "--timeout", type=float, default=0.0, help="seconds that one run may take beside what is expected"

@@ -63,6 +63,7 @@ def canonical_region(region: Region) -> Canonical:
             for part, (whole, weight) in region.parents.items()
             if part in names
         },
+        region.is_strict,
     )
     given = {new.name: symbol_dim(old) for old, new in symbols.items()}
     return Canonical(result, tuple(arguments), given, renamed)

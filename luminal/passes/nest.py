@@ -121,7 +121,8 @@ class PlacedBuffer:
     """A buffer with its filling stage and dtype; strides are those of its mixed-radix digits.
 
     `blocks`: how much of an index one iteration of the loops around the buffer covers, where they split it.
-    `overwritten`: it holds a carry's next value already, not the current one.
+    `overwritten`: it holds a carry's next value already, not the current one.  `spans`: the indices that a carry varies
+    with, where what is written to it varies with its loop's too; None for all that its term has.
     """
 
     buffer: Buffer
@@ -129,6 +130,7 @@ class PlacedBuffer:
     dtype: DType
     blocks: dict[str, int] = field(default_factory=dict[str, int])
     overwritten: bool = False
+    spans: frozenset[str] | None = None
 
     @property
     def indices(self) -> frozenset[str]:

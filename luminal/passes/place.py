@@ -43,7 +43,7 @@ def place(
     Its references are the region's arguments, then its outputs.  Raises ScheduleError where the schedule is not legal
     for the region.
     """
-    return _Placer(region, schedule).function(name, licences, cost)
+    return _Placer(region, schedule).function(name, () if region.is_strict else licences, cost)
 
 
 class _Placer(FoldPlacement):

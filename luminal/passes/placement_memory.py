@@ -140,8 +140,22 @@ class MemoryPlacement(PlacementState):
         """The guard that an access to a buffer needs: for indices whose padded range the buffer does not hold."""
         if buffer.buffer.home not in ("scratch", "packed"):
             return self._guard(free)
+        self._check_digits(buffer, free)
         exposed = [i for i in sorted(free) if i in buffer.indices and not self._holds_padding(buffer, i)]
         return self._guard(frozenset(exposed)) if exposed else None
+
+    def _check_digits(self, buffer: PlacedBuffer, free: frozenset[str]) -> None:
+        """A digit holds every index of what is kept, unless the loops around the buffer leave one value of it."""
+        around = {s.factor.index: s.factor for s in self.path[: self._settle(buffer) + 1] if s.factor}
+        kept = free if buffer.spans is None else free & buffer.spans
+        for index in sorted(kept - buffer.indices):
+            is_one = (
+                around[index].weight == 1 if index in around else self.region.extents[index].constant == 1
+            )
+            if not is_one:
+                raise ScheduleError(
+                    f"buffer {buffer.buffer}: no digit holds index {index} of what is kept there"
+                )
 
     def _holds_padding(self, buffer: PlacedBuffer, index: str) -> bool:
         """Whether a buffer holds all that the loops and registers over an index may touch, edges included."""

@@ -65,11 +65,12 @@ class PlacementState(ABC):
         count = len(loop.buffers)
         inits = [self._open_stage(stage) for stage in loop.inits]
         for position, buffer in enumerate(loop.buffers):
-            placed = PlacedBuffer(buffer, None, term.operands[position].dtype)
+            spans = term.loop.carries[position]
+            placed = PlacedBuffer(buffer, None, term.operands[position].dtype, spans=spans)
             self.loop_carries[term.loop.identifier, position] = placed
             self.kept.setdefault(term.operands[count + position], placed)
             inits[position].destinations.append(placed)
-            inits[position].spans = term.loop.carries[position]
+            inits[position].spans = spans
         body = [self._open_stage(stage, placed=True) for stage in loop.body]
         for stage in body:
             self._keep(stage)

@@ -218,7 +218,10 @@ class RegionFormer:
                 continue
             elements = memory_elements(values[number].shape, memory[number])
             arguments.append(Argument(values[number].dtype, elements, number in self.constants))
-        canonical = canonical_region(Region(raw.table, raw.extents, arguments, raw.outputs, raw.inner))
+        is_strict = any(_is_strict(values[n]) and not _is_loaded(values[n], memory, computed) for n in local)
+        canonical = canonical_region(
+            Region(raw.table, raw.extents, arguments, raw.outputs, raw.inner, is_strict=is_strict)
+        )
         region = canonical.region
         reductions = {
             canonical.terms[term]: local[number]
@@ -235,6 +238,11 @@ def _kind(value: Value) -> object:
 
 def _is_loaded(value: Value, memory: Memory, computed: AbstractSet[int]) -> bool:
     return value.number in memory and value.number not in computed and value.op not in SPLATS
+
+
+def _is_strict(value: Value) -> bool:
+    """Whether an operation is one that licences could change, and must not."""
+    return value.dtype.is_float and bool(value.attributes.get("strict"))
 
 
 def _unless_empty(walk: RegionWalk, wrong: Term, free: AbstractSet[str]) -> Term:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -21,6 +22,7 @@ from luminal.search.forms import Forms
 from luminal.search.long_search import LongSearch
 from luminal.search.machine import Machine
 from luminal.search.profile import Budget, LocalProfiler, Profiler
+from luminal.search.purse import Purse
 from luminal.search.samples import Samples
 from luminal.search.soundness import Reporter
 from luminal.search.worker_profiler import PATIENCE, WorkerProfiler
@@ -30,9 +32,6 @@ BUDGETS: Mapping[str, Budget] = {
     "default": Budget(),
     "max-autotune": Budget(candidates=24, seconds=8.0, timing=0.05),
 }
-LONG_SECONDS: Mapping[str, float] = {"default": 0.0, "max-autotune": 60.0}
-"""For how long cuts and candidates of a graph are searched together, by mode; 0: the model cuts, and each region is
-searched alone."""
 LONG_CANDIDATES = 96
 """Of a region that a long search times at most, where no option says how many."""
 ALONE = 0.05
@@ -65,9 +64,9 @@ def start_workers() -> None:
 
 
 def timed_chooser(
-    compiler: KernelCompiler, options: CompileOptions, forms: Forms | None = None
+    compiler: KernelCompiler, options: CompileOptions, forms: Forms | None = None, purse: Purse | None = None
 ) -> TimedChooser:
-    """A short timed search, or a long one; what it finds is kept for the next process."""
+    """A short timed search, or a long one, out of a purse; what it finds is kept for the next process."""
     database = _database(cache_directory() / FILE_NAME, os.getpid()) if options.cache else None
     budget = BUDGETS[options.mode]
     if options.candidates:
@@ -78,14 +77,13 @@ def timed_chooser(
     if profiles_in_workers():
         patience = options.timeout or PATIENCE
         profiler = WorkerProfiler(measurer, process_crew(), reporter, patience, options.verify)
-    return TimedChooser(host_machine(thread_count()), profiler, database, budget, forms)
+    return TimedChooser(host_machine(thread_count()), profiler, database, budget, forms, purse)
 
 
 def long_search(timed: TimedChooser, options: CompileOptions) -> LongSearch | None:
     """The search of whole graphs with the parts of a chooser, whose own regions then have less time; None where the
     options ask for none, or for a single candidate, untimed."""
-    seconds = options.budget or LONG_SECONDS[options.mode]
-    if not seconds or timed.budget.candidates == 1:
+    if timed.purse.total == math.inf or timed.budget.candidates == 1:
         return None
-    timed.budget = replace(timed.budget, seconds=min(timed.budget.seconds, ALONE * seconds))
-    return LongSearch(timed, seconds, options.candidates or LONG_CANDIDATES, options.seed)
+    timed.budget = replace(timed.budget, seconds=min(timed.budget.seconds, ALONE * timed.purse.total))
+    return LongSearch(timed, options.candidates or LONG_CANDIDATES, options.seed)

@@ -1,24 +1,58 @@
-"""Two compiled graphs that should do the same, on made-up data of the expected sizes: compared, then timed in turn."""
+"""Contests with library kernels: two graphs that should do the same are compiled, on made-up data of the expected sizes
+compared, then timed in turn."""
 
 from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from xdsl.dialects.builtin import ModuleOp
 
 from luminal.dtype import DType, f32, f64
 from luminal.errors import LuminalError, SoundnessError
 from luminal.plan.executable import PlanExecutable
+from luminal.search.purse import Purse
+from luminal.search.samples import sample_sizes
+
+if TYPE_CHECKING:
+    from luminal.runtimes.protocol import Executable
 
 Array = NDArray[Any]
+Compile = Callable[[ModuleOp, Purse], "Executable"]
+"""Compiles a part of a graph, for no more than a purse holds."""
 SECONDS = 0.2
 """Of timing, for both together."""
+AT_ONCE = 0.5
+"""What part of that which is left for contests the next one may take."""
 TOLERANCE: Mapping[DType, float] = {f64: 1e-9, f32: 1e-3}
 """Differences of rounding that two orders of a sum may have, as a part of the largest result; others: 5 %."""
+
+
+@dataclass(frozen=True)
+class Contests:
+    """Times pairs of modules, as long as a purse allows that; `hint` are expected sizes."""
+
+    compile: Compile
+    purse: Purse
+    hint: Mapping[str, int]
+
+    def __call__(self, generated: ModuleOp, library: ModuleOp) -> tuple[float, float] | str:
+        """Median seconds of a call of each, or why there are none."""
+        allowed = AT_ONCE * self.purse.for_contests
+        if allowed < SECONDS:
+            return "no part of the budget is left for contests"
+        with self.purse.spending():
+            pair = [self.compile(m, Purse(allowed / 2, self.purse.clock)) for m in (generated, library)]
+            first, second = pair
+            if not isinstance(first, PlanExecutable) or not isinstance(second, PlanExecutable):
+                return "its sizes are in buckets"
+            sizes = sample_sizes(first.plan.symbols, self.hint).expected
+            return timed_pair(first, second, sizes) or "the graph cannot be run on data that is made up"
 
 
 def timed_pair(

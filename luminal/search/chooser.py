@@ -8,6 +8,7 @@ unless another one is faster for certain.
 from __future__ import annotations
 
 import itertools
+import math
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -22,6 +23,7 @@ from luminal.search.forms import Forms
 from luminal.search.generate import Candidate
 from luminal.search.machine import Machine
 from luminal.search.profile import Budget, Outcome, Profiler, Trial, winner
+from luminal.search.purse import Purse
 from luminal.search.record import Considered, Enumeration, RegionRecord, SearchRecord
 from luminal.search.samples import Samples
 from luminal.search.seeds import UNPRICED, recalled, seed_trials
@@ -77,7 +79,8 @@ class _Begun:
 class TimedChooser:
     """Times the first few candidates on this machine, verified, and remembers the winner.
 
-    `record` takes down what was considered, and what came of it.
+    `record` takes down what was considered, and what came of it.  Where the purse is empty, a region has
+    no more than the least of its budget.
     """
 
     def __init__(
@@ -87,14 +90,18 @@ class TimedChooser:
         database: Database | None = None,
         budget: Budget | None = None,
         forms: Forms | None = None,
+        purse: Purse | None = None,
     ) -> None:
         self.machine, self.profiler, self.database = machine, profiler, database
-        self.budget, self.forms = budget or Budget(), forms or Forms()
+        self.budget, self.forms, self.purse = budget or Budget(), forms or Forms(), purse or Purse()
         self.record = SearchRecord()
         self._begun: dict[tuple[str, str], _Begun] = {}
 
     def prepare(self, wanted: Iterable[Wanted]) -> None:
-        """These will be chosen for: the first candidates of each are built while those of the next are enumerated."""
+        """These will be chosen for: the first candidates of each are built while those of the next are enumerated; none
+        where a purse limits what may be built."""
+        if self.purse.total < math.inf:
+            return
         for region, key, samples in wanted:
             if not samples.is_valid:
                 continue
@@ -113,6 +120,11 @@ class TimedChooser:
 
     def choose(self, region: Region, key: str, samples: Samples) -> Choice:
         """The fastest of the timed candidates, or what the database remembers."""
+        with self.purse.spending():
+            self.budget = replace(self.budget, seconds=min(self.budget.seconds, max(0.0, self.purse.left)))
+            return self._searched(region, key, samples)
+
+    def _searched(self, region: Region, key: str, samples: Samples) -> Choice:
         started = time.perf_counter()
         begun = self._begun.pop((key, str(samples)), None)
         if begun is None and samples.is_valid:

@@ -50,6 +50,7 @@ def forms(
 ) -> Iterator[Form]:
     """The forms of a region beside its own: those that keep a value, those that reduce an index in parts, and
     those that fold over an index in one pass; `sizes` receives that of its e-graph, if there is one."""
+    licences = frozenset[str]() if region.is_strict else licences
     yield from keeping(region)
     parts = region_in_parts(region, licences)
     if parts is not None:

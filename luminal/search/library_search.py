@@ -26,8 +26,8 @@ GAIN = 0.05
 """A library step is taken where it takes that much less time, as a part of the generated kernels' time: it ends a
 native segment, which costs more in a plan than alone."""
 LONGEST_TAIL = 6
-Contest = Callable[[ModuleOp, ModuleOp], "tuple[float, float] | None"]
-"""Seconds of two equal modules on this machine, generated and with the library; None where they cannot be run."""
+Contest = Callable[[ModuleOp, ModuleOp], "tuple[float, float] | str"]
+"""Seconds of two equal modules on this machine, generated and with the library; or why they were not timed."""
 
 
 @dataclass
@@ -68,8 +68,8 @@ class LibrarySearch:
         if self.contest is None:
             return 'not timed: mode "max-autotune" does', False
         times = self.contest(*pair_of(row, site, view))
-        if times is None:
-            return "not timed: the graph cannot be run on data that is made up", False
+        if isinstance(times, str):
+            return f"not timed: {times}", False
         generated, library = times
         if library < generated * (1 - GAIN):
             return f"chosen: {generated / library:.2f} times as fast as what is generated", True

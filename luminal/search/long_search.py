@@ -5,7 +5,6 @@ What it found of regions is kept beside the cuts, and given to whoever asks for 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
 
 from luminal.dialects.kernel.terms import Region
@@ -16,7 +15,7 @@ from luminal.search.cut_search import CutSearch
 from luminal.search.database import Database, FoundCuts
 from luminal.search.outer import OuterSearch, State
 from luminal.search.record import Considered, OuterRecord, RegionRecord
-from luminal.search.region_timer import Clock, RegionTimer
+from luminal.search.region_timer import RegionTimer
 from luminal.search.samples import Samples
 from luminal.search.seeds import recalled
 
@@ -24,32 +23,36 @@ from luminal.search.seeds import recalled
 class LongSearch:
     """Finds cuts of graphs with the parts of a chooser, which decides what no cut does: copies, checks, updates.
 
-    `seconds` for all graphs of a compilation together; `candidates` of a region at most; `seed` of what is drawn.
+    `candidates` of a region at most; `seed` of what is drawn.  The chooser's purse pays for all graphs together.
     """
 
-    def __init__(
-        self,
-        chooser: TimedChooser,
-        seconds: float,
-        candidates: int,
-        seed: int = 0,
-        clock: Clock = time.perf_counter,
-    ) -> None:
-        self.chooser, self.total, self.candidates = chooser, seconds, candidates
-        self.seed, self.clock = seed, clock
+    def __init__(self, chooser: TimedChooser, candidates: int, seed: int = 0) -> None:
+        self.chooser, self.candidates, self.seed = chooser, candidates, seed
+        self.purse, self.clock = chooser.purse, chooser.purse.clock
         self._found: dict[tuple[str, str], RegionRecord] = {}
 
     def cuts(self, digest: str, partition: Partition, samples: Samples, first: Cuts, graphs: int) -> Cuts:
-        """The cuts of one of so many graphs, which the model would cut as `first` says."""
+        """The cuts of one of so many graphs that are still to be cut: as the model's, `first`, where nothing is left to
+        search with."""
         known = self._known(digest, partition, samples)
         if known is not None:
             return known
-        if not samples.is_valid:
+        budget = self.purse.for_cuts / graphs
+        if not samples.is_valid or budget <= 0:
             return first
-        started, budget, record = self.clock(), self.total / graphs, self.chooser.record
+        with self.purse.spending():
+            return self._searched(digest, partition, samples, first, budget)
+
+    def _searched(
+        self, digest: str, partition: Partition, samples: Samples, first: Cuts, budget: float
+    ) -> Cuts:
+        started, record = self.clock(), self.chooser.record
         timer = RegionTimer(self.chooser, self.candidates, self.seed, self.clock)
+        curve: list[tuple[float, float]] = []
 
         def progress(states: int, seconds: float) -> None:
+            if not curve or seconds != curve[-1][1]:
+                curve.append((self.clock() - started, seconds))
             record.goes_on(states, timer.timed, seconds, started + budget - self.clock())
 
         search = OuterSearch(partition, samples, first, timer, budget, self.clock, progress)
@@ -67,6 +70,8 @@ class LongSearch:
             self.clock() - started,
             budget,
             search.moves(found),
+            tuple(curve),
+            search.verdict,
         )
         self._keep(digest, samples, found, best)
         return found.priced.cuts
@@ -91,14 +96,14 @@ class LongSearch:
 
     def _keep(self, digest: str, samples: Samples, found: State, seconds: float) -> None:
         if self.chooser.database is not None:
-            cuts = FoundCuts(str(found.priced.cuts), seconds, self.total)
+            cuts = FoundCuts(str(found.priced.cuts), seconds, self.purse.total)
             self.chooser.database.store_cuts(digest, self._bucket(samples), self.chooser.machine, cuts)
 
     def _known(self, digest: str, partition: Partition, samples: Samples) -> Cuts | None:
         """What a search as long as this one found, with a winner of every region; None where anything is missing."""
         database, machine = self.chooser.database, self.chooser.machine
         known = None if database is None else database.find_cuts(digest, self._bucket(samples), machine)
-        if database is None or known is None or known.budget < self.total:
+        if database is None or known is None or known.budget < self.purse.total:
             return None
         try:
             cuts = parse_cuts(known.content)
@@ -113,7 +118,9 @@ class LongSearch:
                 return None
             records[formed.key, str(sizes)] = record
         self._found |= records
-        self.chooser.record.outer[digest] = OuterRecord(0, 0, known.seconds, known.seconds, 0.0, self.total)
+        self.chooser.record.outer[digest] = OuterRecord(
+            0, 0, known.seconds, known.seconds, 0.0, self.purse.total
+        )
         return cuts
 
     def _recalled(self, database: Database, formed: Formed, samples: Samples) -> RegionRecord | None:

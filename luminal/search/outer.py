@@ -10,6 +10,7 @@ bonus is scaled by that.  The more often a state is visited, the more choices it
 from __future__ import annotations
 
 import math
+import statistics
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -19,10 +20,11 @@ from luminal.passes.cut_choices import initial_cuts, neighbours
 from luminal.passes.cuts import Cuts, Partition
 from luminal.passes.region_former import Formed
 from luminal.search.cut_search import LAUNCH_SECONDS, CutSearch, Priced
+from luminal.search.profile import WORTHWHILE
 from luminal.search.record import Move
 from luminal.search.region_timer import Clock, RegionTimer, TimedRegion
 from luminal.search.samples import Samples
-from luminal.search.timing import HOPELESS
+from luminal.search.timing import HOPELESS, is_faster
 
 EXPLORE = 0.08
 """Of the bonus, as a part of what a choice changes."""
@@ -36,6 +38,8 @@ MOVES: Mapping[str, int] = {"merge": 8, "join": 6, "part": 6, "keep": 3, "inline
 """Kinds of moves, and how many of each are priced at a state: those that could save most."""
 LAST = 0.2
 """The part of the budget that is left for timing the best plan against the model's."""
+ROUNDS = (3, 6, 12)
+"""After so many rounds of the two plans in turn it is asked whether the best one is faster for certain."""
 
 
 @dataclass(eq=False)
@@ -81,7 +85,8 @@ class Choice:
 class OuterSearch:
     """Searches one graph from `first` cuts, until `seconds` are over or nothing is left to try.
 
-    `progress` is told states, and the best seconds so far, after each step.
+    `verdict` says what came of the best cuts.  `progress` is told states, and the best seconds so far, at the beginning
+    and after each step.
     """
 
     def __init__(
@@ -103,15 +108,19 @@ class OuterSearch:
         self.states: dict[frozenset[tuple[str, int]], State] = {}
         self._timed: dict[str, TimedRegion] = {}
         self.portions, self.portion_gain = 0, 0.0
+        self.verdict = "the model's cuts are the best that are known"
         root = self._state(self.prices.price(first))
         assert root is not None
         self.root = self.best = root
 
     def run(self) -> State:
-        """The best state: the first one, unless another is faster by more than the spread of its times."""
+        """The best state: the first one, unless another is faster for certain when both are timed again in turn."""
         self._begin(self.root)
         self.base = self.seconds(self.root)
-        while math.isfinite(self.base) and self.clock() < self.last and self._step():
+        if not math.isfinite(self.base):
+            return self._confirmed()
+        self.progress(len(self.states), self.base)
+        while self.clock() < self.last and self._step():
             self.progress(len(self.states), self.seconds(self.best))
         return self._confirmed()
 
@@ -280,7 +289,7 @@ class OuterSearch:
         best, root = self.best, self.root
         gone, new = root.counts - best.counts, best.counts - root.counts
         if new and not self._is_faster(gone, new):
-            best, new = root, Counter()
+            best, new = root, Counter[str]()
         for key in best.counts:
             region = self.region(key, best)
             if key not in new and region.best is not region.first:
@@ -288,16 +297,34 @@ class OuterSearch:
         return best
 
     def _is_faster(self, gone: Counter[str], new: Counter[str]) -> bool:
-        """Whether new regions are faster than those that they replace, by more than the spread of both."""
-        gain, variance = 0.0, 0.0
-        for sign, counts, state in ((1, gone, self.root), (-1, new, self.best)):
-            for key, count in counts.items():
-                region = self.region(key, state)
-                if not self.timer.confirm(region, self.deadline):
-                    return False
-                gain += sign * count * self._seconds(key)
-                variance += (count * region.spread) ** 2
-        return gain > math.sqrt(variance)
+        """Whether new regions are faster than those that they replace, for certain and by what is worthwhile: both are
+        timed in turn, in more rounds where that is not decided."""
+        old_times, new_times = list[float](), list[float]()
+        for rounds in ROUNDS:
+            while len(new_times) < rounds:
+                old_seconds, new_seconds = self._again(gone, self.root), self._again(new, self.best)
+                if old_seconds is None or new_seconds is None:
+                    return self._said(old_times, new_times, "there was no time for more", False)
+                old_times.append(old_seconds)
+                new_times.append(new_seconds)
+            is_worthwhile = statistics.median(new_times) <= WORTHWHILE * statistics.median(old_times)
+            if is_worthwhile and is_faster(new_times, old_times):
+                return self._said(old_times, new_times, "faster for certain", True)
+            if is_faster(old_times, new_times):
+                return self._said(old_times, new_times, "slower for certain", False)
+        return self._said(old_times, new_times, "not faster for certain", False)
+
+    def _again(self, counts: Counter[str], state: State) -> float | None:
+        """Seconds of some regions of a state, timed again; None where there is no time for it."""
+        if not all(self.timer.repeat(self.region(key, state), self.deadline) for key in counts):
+            return None
+        return sum(count * self._seconds(key) for key, count in counts.items())
+
+    def _said(self, old: list[float], new: list[float], why: str, is_kept: bool) -> bool:
+        ratio = f", {statistics.median(new) / statistics.median(old):.3f} times as long" if old else ""
+        kept = "kept" if is_kept else "given up"
+        self.verdict = f"best cuts {kept}: {len(old)} rounds in turn with the model's{ratio}, {why}"
+        return is_kept
 
     # ---- seconds
 

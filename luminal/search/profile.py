@@ -14,7 +14,7 @@ from luminal.dialects.kernel.schedule import Schedule
 from luminal.dialects.kernel.terms import Region
 from luminal.search.generate import Candidate
 from luminal.search.soundness import Reporter
-from luminal.search.timing import is_faster, spread
+from luminal.search.timing import is_faster
 from luminal.search.trial import Runnable, Trials
 
 Array = NDArray[Any]
@@ -50,11 +50,6 @@ class Outcome:
     @staticmethod
     def of(candidate: Candidate, times: Sequence[float]) -> Outcome:
         return Outcome(candidate, statistics.median(times), "", tuple(times))
-
-    @property
-    def spread(self) -> float:
-        """The distance between the quartiles of its seconds; 0 where it was not timed."""
-        return spread(self.times)
 
 
 def winner(outcomes: Sequence[Outcome]) -> Outcome | None:

@@ -133,8 +133,9 @@ class OuterRecord:
     """The search of one graph's cuts.
 
     `states`: ways to cut it that were priced; `timed`: candidates; `first` and `best`: seconds of a call as the model
-    alone would have it, and as it is now; `spent`: seconds of searching, of `budget`.  Without states, an earlier
-    search found the cuts.
+    alone would have it, and as it is now; `spent`: seconds of searching, of `budget`; `curve`: seconds of searching,
+    and those of a call by the best plan that was known from then on; `verdict`: what came of the best cuts when they
+    were timed against the model's.  Without states, an earlier search found the cuts.
     """
 
     states: int
@@ -144,6 +145,8 @@ class OuterRecord:
     spent: float
     budget: float
     moves: tuple[Move, ...] = ()
+    curve: tuple[tuple[float, float], ...] = ()
+    verdict: str = ""
 
 
 class Listener(Protocol):

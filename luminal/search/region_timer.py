@@ -41,7 +41,7 @@ class TimedRegion:
     """What is known of one region.
 
     `first`: the model's own candidate; `best`: of those that were timed, by now or by an earlier search of at most
-    `wide` candidates; its `seconds`, None while none is timed, infinite where all have failed, and their `spread`;
+    `wide` candidates; its `seconds`, None while none is timed, infinite where all have failed;
     `is_timed`: whether it can be run on made-up data at all.
     """
 
@@ -53,7 +53,6 @@ class TimedRegion:
     best: Candidate
     wide: int = 0
     seconds: float | None = None
-    spread: float = 0.0
     is_timed: bool = True
     is_spent: bool = False
     searching: float = 0.0
@@ -144,12 +143,16 @@ class RegionTimer:
         is_full = len(region.outcomes) >= self.candidates
         region.is_spent |= not portion or not region.is_timed or is_full
 
-    def confirm(self, region: TimedRegion, deadline: float) -> bool:
-        """Time the model's first and the best one again, which stays if it is faster for certain; whether there was
-        time for it."""
+    def confirm(self, region: TimedRegion, deadline: float) -> None:
+        """Time the model's first and the best one again, which stays if it is faster for certain."""
+        if region.is_timed and self.clock() < deadline:
+            self._profile(region, [region.first, region.best], deadline)
+
+    def repeat(self, region: TimedRegion, deadline: float) -> bool:
+        """Time the best one again; whether that was possible, and there was time for it."""
         if not region.is_timed or self.clock() >= deadline:
             return False
-        self._profile(region, [region.first, region.best], deadline)
+        self._profile(region, [region.best], deadline)
         return region.is_timed and region.is_usable
 
     def _profile(self, region: TimedRegion, candidates: list[Candidate], deadline: float) -> None:
@@ -172,7 +175,7 @@ class RegionTimer:
         if best is None:
             region.seconds = math.inf
             return
-        region.best, region.seconds, region.spread = best.candidate, best.seconds, best.spread
+        region.best, region.seconds = best.candidate, best.seconds
         self._keep(region, outcomes)
 
     def _keep(self, region: TimedRegion, outcomes: list[Outcome]) -> None:

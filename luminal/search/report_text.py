@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from luminal.search.forms import EGraphSize
-from luminal.search.record import Considered, OuterRecord
+from luminal.search.record import Considered, Move, OuterRecord
 from luminal.search.report import KernelReport, SearchReport
 from luminal.search.traffic import CACHE
 
@@ -46,17 +46,26 @@ def outer_lines(outer: OuterRecord | None) -> Iterator[str]:
     """What a long search of the cuts did; nothing without one."""
     if outer is None:
         return
-    if not outer.states:
-        yield f"outer search: the cuts that an earlier one found, {time_text(outer.best)} a call in all kernels"
-        return
-    yield (
-        f"outer search: {outer.states} ways to cut the graph, {outer.timed} candidates timed, "
-        f"{outer.spent:.1f} s of {outer.budget:.3g} s; all kernels of a call {time_text(outer.best)}, "
-        f"as the model alone would have it {time_text(outer.first)}"
-    )
-    for move in sorted(outer.moves, key=lambda move: (not move.is_made, move.after))[:_MOST_MOVES]:
+    yield f"outer search: {outer_text(outer)}"
+    for move in shown_moves(outer):
         verdict = "made" if move.is_made else "refused"
         yield f"  {verdict:8} {time_text(move.before)} -> {time_text(move.after)}: {move.what}"
+
+
+def outer_text(outer: OuterRecord) -> str:
+    """What a long search of the cuts did, in a line."""
+    if not outer.states:
+        return f"the cuts that an earlier one found, {time_text(outer.best)} a call in all kernels"
+    return (
+        f"{outer.states} ways to cut the graph, {outer.timed} candidates timed, "
+        f"{outer.spent:.1f} s of {outer.budget:.3g} s; all kernels of a call {time_text(outer.best)}, "
+        f"as the model alone would have it {time_text(outer.first)}; {outer.verdict}"
+    )
+
+
+def shown_moves(outer: OuterRecord) -> Sequence[Move]:
+    """The moves that are shown: those that were made, then the best of the others."""
+    return sorted(outer.moves, key=lambda move: (not move.is_made, move.after))[:_MOST_MOVES]
 
 
 def _kernel_lines(kernel: KernelReport, title: str) -> Iterator[str]:

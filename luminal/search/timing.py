@@ -53,11 +53,3 @@ def is_faster(challenger: Sequence[float], incumbent: Sequence[float]) -> bool:
     wins = sum((mine < other) + (mine == other) / 2 for mine in challenger for other in incumbent)
     deviation = math.sqrt(pairs * (len(challenger) + len(incumbent) + 1) / 12)
     return (wins - pairs / 2 - 0.5) / deviation > CERTAIN
-
-
-def spread(times: Sequence[float]) -> float:
-    """The distance between the quartiles of some seconds."""
-    if len(times) < 2:
-        return 0.0
-    lower, _, upper = statistics.quantiles(times, n=4, method="inclusive")
-    return upper - lower

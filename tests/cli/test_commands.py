@@ -13,6 +13,7 @@ from luminal import dump
 from luminal.cli import main
 from luminal.commands.graph_file import read_graph
 from luminal.compiler import compile_module
+from luminal.errors import LuminalError
 from luminal.search.config import SearchConfig
 
 GRAPH = """luminal.graph @main [s in 1 to 64] (%x : !luminal.tensor<[s, 8], f32>, %n : !luminal.tensor<[s], i64>)
@@ -132,7 +133,8 @@ def test_explain_a_graph_and_an_exported_program(
         ("a.py", "import nothing_of_that_name", "a.py fails: ModuleNotFoundError: No module named"),
         ("a.py", "raise SystemExit(3)", "a.py fails: SystemExit: 3"),
         ("a.py", "import luminal\nluminal.Graph().tensor(-1)", "size"),
-        ("a.pt2", "no archive", "a.pt2 is no program of torch.export"),
+        ("a.pt2", "no archive", "a.pt2 is no program that this version of torch.export has saved"),
+        ("a.pt2", "", "a.pt2 is no program that this version of torch.export has saved"),
         ("a.txt", "nonsense", "a.txt:1"),
         ("none.py", None, "none.py: No such file"),
         ("none.mlir", None, "none.mlir: No such file"),
@@ -157,10 +159,77 @@ def test_mistakes_of_explain(
         (["explain", str(tmp_path / "graph.py"), "--dim", "s=3"], "--dim is for graphs of IR text"),
         (["explain", graph, "--html", nowhere], "No such file"),
         (["explain", graph, "--config", nowhere], "No such file"),
+        (["explain", graph, "--dump", str(tmp_path / "graph.py")], "graph.py: File exists"),
+        (["explain", graph, "--dump", str(tmp_path / "graph.py" / "dump")], "dump: Not a directory"),
         (["search", graph, "--candidates", "1", "--config", nowhere], "No such file"),
     ):
         assert main(arguments) == 1
         assert message in capsys.readouterr().err
+
+
+FAILING = """
+import torch
+model = torch.nn.Linear(8, 4)
+example_inputs = (torch.ones(2, 3),)
+"""
+TRACED = """
+import torch
+def model(x):
+    torch._dynamo.graph_break()
+    raise ValueError("two\\nlines")
+example_inputs = (torch.ones(2, 3),)
+"""
+UNSERVED = """
+import torch
+def model(x):
+    return x * 2
+example_inputs = (torch.ones(2, 3, device="meta"),)
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (FAILING, "the model fails on its example_inputs: RuntimeError: .*mat1 and mat2"),
+        (
+            FAILING.replace("(2, 3),", "(2, 8)), (1"),
+            "the model fails on its example_inputs: TypeError: .*argument",
+        ),
+        (TRACED, "the model fails on its example_inputs: ValueError: two lines"),
+        (UNSERVED, "the inputs are on meta; Luminal serves one of cpu"),
+    ],
+)
+def test_models_that_fail_on_their_own_inputs(
+    text: str, message: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "model.py").write_text(text)
+    assert main(["explain", str(tmp_path / "model.py")]) == 1
+    error = capfd.readouterr().err
+    assert re.fullmatch(rf"luminal explain: .*{message}.*\n", error)
+
+
+def test_a_mistake_of_the_compiler_is_not_blamed_on_the_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*given: object) -> None:
+        raise ZeroDivisionError("of the compiler")
+
+    monkeypatch.setattr("luminal.torch.backend.import_graph", broken)
+    (tmp_path / "model.py").write_text(FAILING.replace("2, 3", "2, 8"))
+    with pytest.raises(Exception, match="of the compiler") as caught:
+        main(["explain", str(tmp_path / "model.py")])
+    assert not isinstance(caught.value, LuminalError)
+
+
+def test_archives_that_are_no_exported_program(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "a.pt2"
+    torch.save({"a": torch.ones(2)}, path)
+    whole = path.read_bytes()
+    for content in (whole, whole[: len(whole) // 2]):
+        path.write_bytes(content)
+        assert main(["explain", str(path)]) == 1
+        error = capfd.readouterr().err
+        assert error.startswith(f"luminal explain: {path} is no program") and error.count("\n") == 1
 
 
 def test_search_writes_a_config_that_explain_follows(

@@ -133,7 +133,7 @@ def random_schedule(region: Region, draw: random.Random) -> Schedule:
             continue
         at = draw.choice([None, *names])
         own = draw.sample(sorted(term.free), len(term.free))
-        digits = [(index, None) for index in own]
+        digits = [(index, None) for index in own if draw.random() > 0.1]
         digits += [(index, 4) for index in own if draw.random() < 0.3]
         reduced = sorted({i for t in terms if t.op == "reduce" for i in t.reduce.indices} - term.free)
         stage_factors = factors([*own, *reduced]) if draw.random() < 0.8 else factors(own)
@@ -183,6 +183,10 @@ def test_placed_text_parses_back() -> None:
         ("out0: i:4:lane j:4:lane k:*", "lane"),
         ("out0: i:* j:* k:*; keep %0 as i:* k:* from z at z: i:* k:*", "outside of that loop"),
         ("out0: i:*@a i:4 j:* k:*; keep %0 as i:2 k:* from a at a: i:4 k:*", "too small"),
+        ("out0: i:* j:* k:*; keep %0 as k:* at kernel: i:* k:*", "buffer as k:\\*: no digit holds index i"),
+        ("out0: i:* j:* k:*; keep %0 as . at kernel: i:* k:*", "buffer as .: no digit holds index i"),
+        ("out0: i:*@a i:4 j:* k:*; keep %0 as k:* from a at a: i:4 k:*", "no digit holds index i"),
+        ("out0: i:*@a i:4:tile j:* k:*; keep %0 as k:* from a at a: k:* i:4:tile", "no digit holds index i"),
     ],
 )
 def test_illegal_schedules_say_why(text: str, message: str) -> None:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from luminal.dialects.graph_op import DEFAULT_LICENCES
 from luminal.dialects.kernel.region_interpreter import evaluate
-from luminal.dialects.kernel.region_text import parse_region, region_text
+from luminal.dialects.kernel.region_ops import region_of, region_operation
+from luminal.dialects.kernel.region_text import parse_region, region_key, region_text
+from luminal.dialects.kernel.schedule import parse_schedule
 from luminal.dialects.kernel.terms import Affine, Argument, Output, Region, TermTable
 from luminal.dialects.primitive.build import PrimitiveBuilder
 from luminal.dialects.primitive.interpreter import interpret
 from luminal.dim import as_dim, dim
-from luminal.dtype import bf16, f32, i64
+from luminal.dtype import DType, bf16, f32, i64
 from luminal.errors import VerifyError
 from luminal.passes.cut_choices import (
     instances,
@@ -19,9 +22,12 @@ from luminal.passes.cut_choices import (
 from luminal.passes.cuts import Cuts, Partition
 from luminal.passes.form_regions import form_regions
 from luminal.passes.interpret_regions import interpret_regions
+from luminal.passes.place import place
 from luminal.passes.value_graph import Interface
+from luminal.search.forms import forms
 from tests.passes.primitive_graphs import (
     graph_of,
+    kept,
     layer_norm,
     matmul,
     numbers,
@@ -193,6 +199,46 @@ def test_strict_operations_round_and_user_casts_do() -> None:
 
     assert one([tensor(4, dtype=bf16)], strict).count("cast.none") == 4
     assert one([tensor(4, dtype=bf16)], user).count("cast.none") == 6
+
+
+def exponentials(*, strict: bool, dtype: DType = f32) -> Region:
+    """The region of sum(exp2(x - max x)), whose difference may be strict."""
+
+    def body(b: PrimitiveBuilder, x):
+        greatest = kept(b, b.max_reduce(x, [1]), x, 1)
+        b.strict = strict
+        difference = b.sub(x, greatest)
+        b.strict = False
+        return b.sum_reduce(b.exp2(difference), [1])
+
+    (region,) = form_regions(graph_of([tensor(8, 128, dtype=dtype)], body)).regions.values()
+    return region
+
+
+def test_no_licence_applies_in_a_region_with_a_strict_operation() -> None:
+    free, strict = exponentials(strict=False), exponentials(strict=True)
+    licences = frozenset(DEFAULT_LICENCES)
+    names = [form.name for form in forms(free, licences)]
+    assert "folds of 64" in names and list(forms(strict, licences)) == list(forms(free, frozenset())) == []
+    schedule = parse_schedule("out0: i0:* r0:*")
+    placed = [place(region, schedule, "kernel", DEFAULT_LICENCES) for region in (free, strict)]
+    assert [len(function.licences) for function in placed] == [len(DEFAULT_LICENCES), 0]
+    assert "strict\n" in region_text(strict) and region_key(strict) != region_key(free)
+    assert region_text(strict).replace("strict\n", "") == region_text(free)
+    assert parse_region(region_text(strict)).is_strict and not parse_region(region_text(free)).is_strict
+    assert region_of(region_operation(strict, "kernel")).is_strict
+
+
+def test_a_strict_operation_of_another_region_and_one_on_integers_switch_nothing_off() -> None:
+    def body(b: PrimitiveBuilder, x, n):
+        b.strict = True
+        total, counts = b.sum_reduce(x, [1]), b.add(n, n)
+        b.strict = False
+        return total, counts, b.exp2(b.add(total, total))
+
+    graph = graph_of([tensor(8, 128), tensor(8, dtype=i64)], body)
+    regions = form_regions(graph).regions.values()
+    assert sum(region.is_strict for region in regions) == 1 and len(regions) == 3
 
 
 def test_sums_without_the_licence_are_loops_in_order() -> None:

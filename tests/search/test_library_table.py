@@ -19,14 +19,17 @@ from luminal.dtype import i64
 from luminal.errors import SoundnessError
 from luminal.options import CompileOptions
 from luminal.passes.value_graph import Interface
-from luminal.plan.contest import timed_pair
+from luminal.plan.contest import Contests, timed_pair
 from luminal.plan.executable import PlanExecutable
 from luminal.plan.plan import LibraryStep
+from luminal.runtimes.protocol import Executable
 from luminal.runtimes.reference import graph_of
 from luminal.search.hlo_rules.rule import Example, View
 from luminal.search.hlo_rules.sketch import Sketch
 from luminal.search.library_search import LibrarySearch, pair_of
 from luminal.search.library_table import LIBRARY, LibraryRow
+from luminal.search.purse import Purse
+from tests.search.planted import Clock
 from tests.search.test_hlo_rules import data
 
 ROWS = {row.name: row for row in LIBRARY}
@@ -40,7 +43,7 @@ def module_of(example: Example, rows: DimLike = 5, licences: tuple[str, ...] = L
 
 
 def searched(
-    row: LibraryRow, contest: Callable[..., tuple[float, float] | None] | None, rows: DimLike = 5
+    row: LibraryRow, contest: Callable[..., tuple[float, float] | str] | None, rows: DimLike = 5
 ) -> tuple[ModuleOp | None, str]:
     search = LibrarySearch(module_of(row.matches, rows), contest=contest, table=(row,))
     found = search.run()
@@ -77,7 +80,7 @@ def test_rows_of_other_devices_are_explained(name: str) -> None:
 def test_what_becomes_of_a_row(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     row = OWN[name]
     assert searched(row, None) == (None, 'not timed: mode "max-autotune" does')
-    assert searched(row, lambda *_: None)[1].startswith("not timed: the graph cannot be run")
+    assert searched(row, lambda *_: "why not") == (None, "not timed: why not")
     assert searched(row, lambda *_: (1.0, 1.5)) == (None, "1.50 times the time of what is generated")
     assert searched(row, lambda *_: (1.0, 0.97))[0] is None  # within the gain that is asked
     found, verdict = searched(row, lambda *_: (1.0, 0.5))
@@ -129,9 +132,29 @@ def test_under_max_autotune_the_two_are_timed_and_the_verdict_is_in_the_stats() 
     verdicts = executable.stats["library"]
     assert "what is generated" in verdicts["torch.addmm: 1 x f32[5, 6]"]
     assert verdicts["cuBLASLt: 1 x f32[5, 6]"] == "not on this device"
+    short = compile_module(module, "cpu", options | {"budget": 0.5})
+    assert isinstance(short, PlanExecutable)
+    assert short.stats["library"]["torch.addmm: 1 x f32[5, 6]"].startswith("not timed: no part of the budget")
     inputs = data(graph_of(module), {})
     (wanted,) = interpret(graph_of(module), inputs)
     np.testing.assert_allclose(executable.run(inputs)[0], wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_contests_end_with_their_part_of_the_budget() -> None:
+    clock, asked = Clock(), list[float]()
+
+    def compiled(module: ModuleOp, purse: Purse) -> Executable:
+        asked.append(purse.left)
+        clock.now += 2.0
+        return compile_module(module, "cpu", {"cache": False})
+
+    module = module_of(lambda s: [s.b.exp(s.input(4))])
+    contests = Contests(compiled, Purse(40.0, clock), {})  # ten seconds for all contests
+    found = [contests(module, module) for _ in range(4)]
+    assert [type(each) for each in found] == [tuple, tuple, tuple, str]
+    assert found[3] == "no part of the budget is left for contests"
+    assert asked == [2.5, 2.5, 1.5, 1.5, 0.5, 0.5]
+    assert contests.purse.left == 40.0 - 3 * 4.0
 
 
 def test_a_library_kernel_that_disagrees_is_an_error() -> None:
@@ -155,3 +178,6 @@ def test_a_graph_that_made_up_data_does_not_fit_is_not_timed() -> None:
         CompileOptions(cache=False),
     ).run()
     assert timed_pair(divides, divides, {}) is None
+    module = module_of(OWN["torch.addmm"].matches)
+    contest = Contests(lambda module, purse: divides, Purse(40.0), {})
+    assert contest(module, module) == "the graph cannot be run on data that is made up"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from luminal import dump
 from luminal.compiler import compile_module
 from luminal.dialects.kernel.schedule import parse_schedule
 from luminal.errors import OptionError
+from luminal.explain_html import page
 from luminal.options import CompileOptions
 from luminal.plan import choosers
 from luminal.search.mutations import mutations
@@ -24,14 +26,14 @@ def test_a_second_long_search_finds_what_the_first_one_found(
 ) -> None:
     monkeypatch.setenv("LUMINAL_CACHE_DIR", str(tmp_path))
     monkeypatch.setenv("LUMINAL_THREADS", "1")
-    monkeypatch.setattr(choosers, "BUDGETS", {"max-autotune": Budget(24, 1.0, 0.001)})
+    monkeypatch.setattr(choosers, "BUDGETS", {"default": Budget(24, 1.0, 0.001)})
     found: list[RegionRecord] = []
     add = SearchRecord.add
     monkeypatch.setattr(SearchRecord, "add", lambda self, each: (found.append(each), add(self, each)))
     namespace: dict[str, object] = {}
     exec(PROGRAM, namespace)
     levels: list[dump.Levels] = []
-    options = {"mode": "max-autotune", "budget": 2.0, "seed": 1, "buckets": "declared"}
+    options = {"budget": 8.0, "seed": 1, "buckets": "declared"}
     for source in ("timed", "database"):
         choosers._database.cache_clear()  # as another process
         shutil.rmtree(tmp_path / "objects", ignore_errors=True)
@@ -42,7 +44,13 @@ def test_a_second_long_search_finds_what_the_first_one_found(
         assert source in {record.source for record in found}
     assert not any(record.outcomes for record in found)
     first, second = levels
-    assert "outer search: " in first["search"] and " s of 2 s; " in first["search"]
+    pages = [page([each], 1e11, 1e10) for each in levels]
+    assert all("<h3>The outer search</h3>" in each for each in pages)
+    assert re.search(
+        r"\d+ ways to cut the graph, \d+ candidates timed, \S+ s of 7.2 s; all kernels", pages[0]
+    )
+    assert "the cuts that an earlier one found" in pages[1]
+    assert "outer search: " in first["search"] and " s of 7.2 s; " in first["search"]
     assert "outer search: the cuts that an earlier one found" in second["search"]
     for level in ("regions", "schedules", "llvm", "plan"):
         assert first[level] == second[level]

@@ -3,21 +3,32 @@ the model alone."""
 
 from __future__ import annotations
 
+import math
+import random
+import re
 import statistics
+from dataclasses import replace
+from html import escape
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
+from luminal import explain_html
 from luminal.dialects.kernel.terms import Region
+from luminal.explain_charts import WIDTH, outer_curve
 from luminal.passes.cut_choices import initial_cuts
 from luminal.passes.cuts import Cuts, Partition
+from luminal.passes.region_former import Formed
 from luminal.search.chooser import Choice, TimedChooser
 from luminal.search.cut_search import LAUNCH_SECONDS, CutSearch
 from luminal.search.database import Database
 from luminal.search.generate import Candidate
 from luminal.search.long_search import LongSearch
 from luminal.search.outer import OuterSearch, State
+from luminal.search.purse import FOLLOWING, Purse
 from luminal.search.region_timer import RegionTimer
+from luminal.search.report_text import outer_text, shown_moves
 from luminal.search.samples import Samples
 from tests.search.planted import EACH, PREPARING, Clock, PlantedProfiler, Seconds, noise
 from tests.search.test_cut_search import HOST, attention
@@ -157,19 +168,86 @@ def test_the_same_seed_times_the_same(partition: Partition, model: Cuts) -> None
     assert once.profiled == again.profiled and first.priced.cuts == second.priced.cuts
 
 
+# ---- the end
+
+
+def ending(
+    partition: Partition, model: Cuts, gain: float, deviation: float, times: int = 1
+) -> tuple[list[bool], list[str]]:
+    """Whether other cuts are kept, and what is said of them, where they take so many times as long as the model's."""
+    found, best, profiler = search(partition, model, merging_is_slow)
+    assert best is not found.root and found.verdict.startswith("best cuts kept: 3 rounds")
+    gone, new = found.root.counts - best.counts, best.counts - found.root.counts
+    regions, draw = [best.formed[key].region for key in new], random.Random(1)
+
+    def seconds(region: Region, candidate: Candidate) -> float:
+        del candidate
+        own = gain / sum(new.values()) if region in regions else 1 / sum(gone.values())
+        return own * draw.gauss(1.0, deviation) - LAUNCH_SECONDS
+
+    profiler.seconds, found.deadline = seconds, math.inf
+    kept, said = list[bool](), list[str]()
+    for _ in range(times):
+        before = len(profiler.profiled)
+        kept.append(found._is_faster(gone, new))
+        said.append(found.verdict)
+        rounds = int(re.findall(r"(\d+) rounds", found.verdict)[0])
+        assert len(profiler.profiled) - before == rounds * (len(gone) + len(new))
+    return kept, said
+
+
+@pytest.mark.parametrize(
+    ("gain", "is_kept", "verdict"),
+    [
+        (
+            0.5,
+            True,
+            r"best cuts kept: 3 rounds in turn with the model's, 0\.5\d* times as long, faster for certain",
+        ),
+        (0.99, False, r"best cuts given up: 12 rounds .* not faster for certain"),
+        (1.5, False, r"best cuts given up: 3 rounds .* slower for certain"),
+    ],
+)
+def test_the_two_plans_are_timed_in_turn_until_that_is_decided(
+    gain: float, is_kept: bool, verdict: str, partition: Partition, model: Cuts
+) -> None:
+    (kept,), (said,) = ending(partition, model, gain, 0.0)
+    assert kept == is_kept and re.fullmatch(verdict, said)
+
+
+def test_noise_hides_no_gain_and_makes_none(partition: Partition, model: Cuts) -> None:
+    kept, said = ending(partition, model, 0.85, 0.1, 40)
+    assert sum(kept) >= 36 and any("6 rounds" in each or "12 rounds" in each for each in said)
+    kept, _ = ending(partition, model, 1.0, 0.1, 40)
+    assert sum(kept) <= 8
+
+
+def test_without_time_for_three_rounds_the_models_cuts_stay(partition: Partition, model: Cuts) -> None:
+    found, best, profiler = search(partition, model, merging_is_slow)
+    gone, new = found.root.counts - best.counts, best.counts - found.root.counts
+    found.deadline = profiler.clock.now + 2 * CALL
+    assert not found._is_faster(gone, new)
+    assert re.search(r"given up: \d rounds in turn .*there was no time for more", found.verdict)
+
+
 # ---- with the database
 
 
 def long(path: Path, budget: float = 20.0) -> tuple[LongSearch, PlantedProfiler]:
     clock = Clock()
     profiler = PlantedProfiler(merging_is_slow, clock)
-    chooser = TimedChooser(HOST, profiler, Database(path / "schedules.sqlite", "source"))
-    return LongSearch(chooser, budget, MOST, 0, clock), profiler
+    database = Database(path / "schedules.sqlite", "source")
+    chooser = TimedChooser(HOST, profiler, database, purse=Purse(budget, clock))
+    return LongSearch(chooser, MOST), profiler
 
 
 def choices(long: LongSearch, partition: Partition, cuts: Cuts) -> dict[str, Choice]:
-    formed = CutSearch(partition, HOST, Samples({})).formed_regions(cuts, partition.groups(cuts))
+    formed = formed_of(partition, cuts)
     return {each.key: long.choose(each.region, each.key, Samples({})) for each in formed}
+
+
+def formed_of(partition: Partition, cuts: Cuts) -> list[Formed]:
+    return list(CutSearch(partition, HOST, Samples({})).formed_regions(cuts, partition.groups(cuts)))
 
 
 def test_what_was_found_is_not_searched_again(partition: Partition, model: Cuts, tmp_path: Path) -> None:
@@ -184,6 +262,25 @@ def test_what_was_found_is_not_searched_again(partition: Partition, model: Cuts,
     assert not profiler.profiled
     assert {found.source for found in again.chooser.record.regions.values()} == {"database"}
     assert again.chooser.record.outer["digest"].states == 0
+
+
+def test_the_page_shows_the_curve_and_the_moves(partition: Partition, model: Cuts, tmp_path: Path) -> None:
+    search, _ = long(tmp_path)
+    search.cuts("digest", partition, Samples({}), model, 1)
+    outer = search.chooser.record.outer["digest"]
+    assert outer.verdict in outer_text(outer) and outer.verdict.startswith("best cuts kept: ")
+    seconds, values = zip(*outer.curve, strict=True)
+    assert list(seconds) == sorted(seconds) and seconds[0] > 0 and seconds[-1] <= outer.spent
+    assert values[0] > values[-1] and outer.best == pytest.approx(values[-1], rel=0.2)
+    svg = re.search("<svg.*</svg>", outer_curve(outer))
+    assert svg is not None
+    dots = [float(dot.attrib["cx"]) for dot in ElementTree.fromstring(svg[0]).iter("circle")]
+    assert dots == sorted(dots) and len(dots) == len(outer.curve) + 1 and dots[-1] <= WIDTH
+    assert outer_curve(replace(outer, curve=outer.curve[:1])) == ""
+    shown = "".join(explain_html._outer(outer))
+    for verdict, kind, is_made in (("made", "chosen", True), ("refused", "rejected", False)):
+        what = next(move.what for move in shown_moves(outer) if move.is_made == is_made)
+        assert re.search(f'<tr class="{kind}"><td>{verdict}</td>.*<td>{escape(re.escape(what))}</td>', shown)
 
 
 @pytest.mark.parametrize("other", ["graph", "budget"])
@@ -203,6 +300,37 @@ def test_graphs_of_one_compilation_share_the_budget(
     search, profiler = long(tmp_path)
     search.cuts("digest", partition, Samples({}), model, 4)
     assert profiler.clock.now <= 20.0 / 4 + CALL
+
+
+def test_what_contests_have_spent_is_not_there_for_cuts(
+    partition: Partition, model: Cuts, tmp_path: Path
+) -> None:
+    search, profiler = long(tmp_path)
+    search.purse.left = 7.0
+    search.cuts("digest", partition, Samples({}), model, 1)
+    spent = profiler.clock.now
+    assert 0 < spent <= 7.0 - FOLLOWING * 20.0 + CALL
+    assert search.purse.left == pytest.approx(7.0 - spent)
+
+
+def test_with_an_empty_purse_the_models_cuts_and_first_candidates_are_taken(
+    partition: Partition, model: Cuts, tmp_path: Path
+) -> None:
+    search, profiler = long(tmp_path)
+    search.purse.left = 0.0
+    assert search.cuts("digest", partition, Samples({}), model, 1) == model
+    assert not profiler.profiled and not search.chooser.record.outer
+    choices(search, partition, model)
+    assert profiler.profiled and {len(call) for call in profiler.profiled} == {1}
+
+
+def test_what_no_cut_decides_has_what_is_left(partition: Partition, model: Cuts, tmp_path: Path) -> None:
+    search, profiler = long(tmp_path)
+    search.purse.left = 0.25
+    search.prepare([(each.region, each.key, Samples({})) for each in formed_of(partition, model)])
+    choices(search, partition, model)
+    first, *others = (len(call) for call in profiler.profiled)
+    assert first > 1 and set(others) == {1}
 
 
 def test_sizes_that_the_graph_does_not_allow_are_not_timed(

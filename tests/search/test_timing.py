@@ -14,7 +14,7 @@ from luminal.errors import SoundnessError
 from luminal.search.generate import Candidate
 from luminal.search.profile import Budget, Outcome, suspicious, winner
 from luminal.search.roofline import Estimate
-from luminal.search.timing import LEAST_ROUNDS, interleave, is_faster, spread
+from luminal.search.timing import LEAST_ROUNDS, interleave, is_faster
 from luminal.search.trial_data import KINDS
 from tests.search.test_chooser import Array, Interpreter, Kernel, choose, small
 
@@ -62,11 +62,6 @@ def test_the_first_stays_unless_another_is_faster_for_certain() -> None:
     assert winner([outcome(reason="crashed"), outcome(reason="hung")]) is None
     alone = outcome()
     assert winner([alone]) is alone
-
-
-def test_the_spread_is_the_distance_of_quartiles() -> None:
-    assert spread([1.0, 2.0, 3.0, 4.0, 5.0]) == 2.0
-    assert outcome(1.0).spread == outcome().spread == 0.0
 
 
 def test_kernels_run_in_turn_and_each_is_announced() -> None:

@@ -51,6 +51,8 @@ def region_text(region: Region) -> str:
         lines.append("symbols " + ", ".join(symbol.range_text() for symbol in symbols.values()))
     lines += [f"index {name} = {size}" for name, size in region.extents.items()]
     lines += [f"part {part} = {weight} of {whole}" for part, (whole, weight) in region.parents.items()]
+    if region.is_strict:
+        lines.append("strict")
     for number, argument in enumerate(region.arguments):
         constant = " constant" if argument.constant else ""
         lines.append(f"argument {number} = {argument.dtype} [{argument.elements}]{constant}")
@@ -162,6 +164,8 @@ def parse_region(text: str) -> Region:
                     symbols[symbol] = Symbol(symbol, int(low), None if high == "inf" else int(high))
             elif kind == "inner":
                 region.inner = [terms[int(word[1:])] for word in rest.split()]
+            elif line == "strict":
+                region.is_strict = True
             elif kind in readers:
                 readers[kind](name, body)
             else:

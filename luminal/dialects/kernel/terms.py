@@ -257,8 +257,9 @@ class Region:
 
     `extents` gives every index its size; `inner` lists terms that were roots of regions merged into this one, which a
     schedule may keep in a buffer.  `parents` says of an index that the terms themselves split (j = jo*64 + ji) which
-    index each part belongs to and its weight there.  Indices, arguments and symbols bear canonical names, so that equal
-    regions have equal text, which is their key.
+    index each part belongs to and its weight there.  `is_strict`: a float operation of it is, so no licence applies to
+    any of its terms, which do not say whose they are.  Indices, arguments and symbols bear canonical names, so that
+    equal regions have equal text, which is their key.
     """
 
     table: TermTable
@@ -267,6 +268,7 @@ class Region:
     outputs: list[Output]
     inner: list[Term] = field(default_factory=list[Term])
     parents: dict[str, tuple[str, int]] = field(default_factory=dict[str, tuple[str, int]])
+    is_strict: bool = False
 
     def whole(self, index: str) -> tuple[str, int]:
         """The index that this one is a part of, and the weight of the part; an index of its own is its own whole."""
