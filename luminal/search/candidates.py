@@ -17,6 +17,7 @@ from luminal.search.ordering import ordered
 from luminal.search.record import Enumeration
 from luminal.search.samples import Samples
 from luminal.search.shapes import Shapes
+from luminal.search.variants import LEADING, behind_variants, variants
 
 
 def plain_candidate(region: Region, machine: Machine, hint: Mapping[str, int]) -> Candidate:
@@ -47,7 +48,9 @@ def legal_candidates(
         for form, generator in zip(every, generators, strict=True)
         for candidate in generator.suggested(for_all=not coarse)
     ]
-    every_one = (*ordered(found, machine), *generators[0].fallbacks())
+    if not coarse:
+        found += _variants(ordered(found, machine), dict(zip(named, generators, strict=True)), machine)
+    every_one = (*behind_variants(ordered(found, machine)), *generators[0].fallbacks())
     seen.candidates += {(each.form, str(each.schedule)): each for each in every_one}.values()
     for candidate in seen.candidates:
         reason = refusal(named[candidate.form], candidate)
@@ -56,6 +59,14 @@ def legal_candidates(
             continue
         seen.tried += 1
         yield candidate, named[candidate.form]
+
+
+def _variants(
+    candidates: Sequence[Candidate], generators: Mapping[str, Generator], machine: Machine
+) -> list[Candidate]:
+    """Those of the first candidates; `generators` of the forms by name."""
+    leading = [(each, generators[each.form].priced) for each in candidates[:LEADING]]
+    return list(variants(leading, machine))
 
 
 def generator_of(form: Form, machine: Machine, samples: Samples, coarse: bool = False) -> Generator:

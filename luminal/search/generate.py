@@ -19,7 +19,7 @@ from luminal.dialects.kernel.schedule import Buffer, Factor, Schedule, Stage, Ta
 from luminal.dialects.kernel.terms import Term
 from luminal.search.nests import Nest, NestGenerator, Seconds, StageView, add_seconds, less_seconds
 from luminal.search.ordering import best, ordered
-from luminal.search.roofline import STRIDED_SECONDS, Estimate, with_traffic
+from luminal.search.roofline import STRIDED_SECONDS, Estimate
 from luminal.search.shapes import Shapes, below, find_contraction, reduced_indices, scanned_indices
 
 Element = TypeVar("Element")
@@ -170,7 +170,7 @@ class Generator(NestGenerator):
         """Those of a region that takes one core so long, its traffic aside, and has the outermost factors."""
         grids = self._grids(factors)
         return tuple(
-            Estimate(with_traffic(core, traffic), grid)
+            Estimate(core, grid, traffic=traffic)
             for core, traffic, grid in zip(seconds, self.traffic, grids, strict=True)
         )
 

@@ -1,0 +1,112 @@
+"""Variants of candidates: proposed where they may pay and nowhere else, right, and few."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from luminal.dialects.kernel.schedule import parse_schedule
+from luminal.dialects.kernel.terms import Region
+from luminal.dim import as_dim, dim
+from luminal.plan.measure import last_cache_bytes
+from luminal.search.candidates import legal_candidates
+from luminal.search.generate import Candidate
+from luminal.search.machine import Machine
+from luminal.search.samples import Samples
+from luminal.search.seeds import mutants
+from tests.emit_cpu.test_emit import check
+from tests.kernel.regions import Builder, Size, matmul
+
+HOST = Machine(16, 32, threads=2)
+SMALL = replace(HOST, l3=1 << 10)
+"""As if the last cache held a kilobyte."""
+
+
+def candidates(region: Region, machine: Machine, sizes: dict[str, int] | None = None) -> list[Candidate]:
+    return [candidate for candidate, _ in legal_candidates(region, machine, Samples(sizes or {}))]
+
+
+def doubled(rows: Size, columns: Size = 64, offset: int = 0) -> Region:
+    """y[i, j] = x[i, j] + x[i, j] + b[j]; y begins so many elements after its memory."""
+    b = Builder()
+    x = b.read(0, {"i": columns, "j": 1})
+    value = b.apply("add", b.apply("add", x, x), b.read(1, {"j": 1}))
+    sizes = [as_dim(rows) * columns, as_dim(columns)]
+    region = b.region({"i": rows, "j": columns}, [*sizes], [(value, {"i": columns, "j": 1})])
+    (output,) = region.outputs
+    moved = replace(
+        output, elements=output.elements + offset, address=replace(output.address, offset=as_dim(offset))
+    )
+    return replace(region, outputs=[moved])
+
+
+def run_natively(region: Region, candidate: Candidate, sizes: dict[str, int] | None = None) -> str:
+    """Compare a candidate's code with the interpreter; its text."""
+    text = str(candidate.schedule)
+    assert parse_schedule(text) == candidate.schedule
+    rng = np.random.default_rng(0)
+    counts = [argument.elements.evaluate(sizes or {}) for argument in region.arguments]
+    inputs = [rng.standard_normal(count).astype(np.float32) for count in counts]
+    return check(region, text, inputs, sizes or {}, threads=2, tolerance=1e-4).emitted.text
+
+
+# ---- stores past the cache
+
+
+def past_cache(found: list[Candidate]) -> list[Candidate]:
+    return [each for each in found if "out0!" in str(each.schedule)]
+
+
+@pytest.mark.parametrize("rows", [64, dim("m")])
+def test_a_result_larger_than_the_last_cache_is_stored_past_it_beside_a_plain_store(rows: Size) -> None:
+    sizes = {} if rows == 64 else {"m": 64}
+    region = doubled(rows)
+    found = candidates(region, SMALL, sizes)
+    first, second = found[:2]
+    assert str(first.schedule).replace("!", "") == str(second.schedule)
+    assert past_cache([first, second]) == [first]
+    assert first.estimate.traffic < second.estimate.traffic
+    for candidate in past_cache(found):
+        assert "!nontemporal" in run_natively(region, candidate, sizes)
+
+
+@pytest.mark.parametrize(
+    "why", ["fits the cache", "not aligned", "ragged rows", "updates", "has work to hide it"]
+)
+def test_what_is_not_stored_past_the_cache(why: str) -> None:
+    region, machine = doubled(64), SMALL
+    if why == "fits the cache":
+        machine = HOST
+    elif why == "not aligned":
+        region = doubled(64, offset=1)
+    elif why == "ragged rows":
+        region = doubled(64, columns=60)
+    elif why == "updates":
+        region = replace(region, outputs=[replace(region.outputs[0], alias=0)])
+    else:
+        region = matmul(64, 64, 512)
+    assert not past_cache(candidates(region, machine))
+
+
+def test_a_mutation_stores_past_the_cache_or_no_longer() -> None:
+    region = doubled(64)
+    plain, *_ = candidates(region, HOST)
+    (changed,) = past_cache(list(mutants(plain, region, Samples({}), SMALL)))
+    assert str(changed.schedule).replace("!", "") == str(plain.schedule)
+    assert plain.schedule in [each.schedule for each in mutants(changed, region, Samples({}), SMALL)]
+    assert not past_cache(list(mutants(plain, region, Samples({}), HOST)))
+
+
+def test_the_last_cache_is_read_from_the_system(tmp_path: Path) -> None:
+    for number, (level, size) in enumerate([(1, "32K"), (2, "1024K"), (3, "32768K")]):
+        folder = tmp_path / f"index{number}"
+        folder.mkdir()
+        (folder / "level").write_text(f"{level}\n")
+        (folder / "size").write_text(f"{size}\n")
+    assert last_cache_bytes(tmp_path) == 32 << 20
+    (tmp_path / "index2" / "size").unlink()
+    assert last_cache_bytes(tmp_path) == 1 << 20
+    assert last_cache_bytes(tmp_path / "none") is None
