@@ -223,9 +223,11 @@ class Generator(NestGenerator):
         common = [i for i in free if all(i in term.free for term in inner) and i not in bound_by_reductions]
         stops = frozenset(inner)
         batch, row = self._batch_and_row(common, (*inner, output.term), stops)
-        if not batch and row is None:
-            return self._phases(output.term, free, strides, stops)
-        found: list[Candidate] = []
+        apart = not batch and row is None
+        # parts of an index, unlike other stages, are there to be computed by all cores
+        found = self._phases(output.term, free, strides, stops) if apart or self.region.parents else []
+        if apart:
+            return found
         for block in (0,) if row is None else self._row_blocks(row):
             found += self._merged_at(output.term, free, strides, batch, row, block, stops)
         return found
