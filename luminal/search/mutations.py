@@ -1,4 +1,5 @@
-"""Schedules that differ in one thing from one that is known to be good: a factor, or the order of two loops.
+"""Schedules that differ in one thing from one that is known to be good: a factor, the order of two loops, or
+how many loops are parallel.
 
 A generator enumerates what usually pays; this is what lies around it.  What comes of it need not be legal: the
 placement pass says.
@@ -19,7 +20,7 @@ def mutations(schedule: Schedule) -> Iterator[Schedule]:
     if schedule.loops:
         return
     found = {schedule}
-    for changed in (*_other_extents(schedule), *_other_orders(schedule)):
+    for changed in (*_other_extents(schedule), *_other_orders(schedule), *_other_depths(schedule)):
         if changed not in found:
             found.add(changed)
             yield changed
@@ -76,6 +77,23 @@ def _other_orders(schedule: Schedule) -> Iterator[Schedule]:
                 roots = list(schedule.roots)
                 roots[number] = replace(stage, factors=factors)
                 yield replace(schedule, roots=tuple(roots))
+
+
+def _other_depths(schedule: Schedule) -> Iterator[Schedule]:
+    """One leading loop of what is stored fewer or more that is parallel."""
+    for number, stage in enumerate(schedule.roots):
+        parallel = [factor.index for factor in stage.factors if factor.role == "parallel"]
+        depth = len(parallel)
+        changes = [(depth - 1, "loop")] if parallel else []
+        following = stage.factors[depth : depth + 1]
+        if any(factor.role == "loop" and factor.index not in parallel for factor in following):
+            changes.append((depth, "parallel"))
+        for position, role in changes:
+            factors = list(stage.factors)
+            factors[position] = replace(factors[position], role=role)
+            roots = list(schedule.roots)
+            roots[number] = replace(stage, factors=tuple(factors))
+            yield replace(schedule, roots=tuple(roots))
 
 
 def _may_swap(outer: Factor, inner: Factor) -> bool:

@@ -42,9 +42,12 @@ class Estimate:
         return max(self.computing, self.traffic) + 0.5 * min(self.computing, self.traffic)
 
     def seconds(self, machine: Machine) -> float:
+        if machine.threads == 1 or self.core_seconds < 2 * machine.waking:  # no other thread is woken
+            return self.core_seconds
         last = 1.0 - sum(part for part, _ in self.before)
         phases = (*self.before, (last, self.grid))
-        return self.core_seconds * sum(part * -(-grid // machine.threads) / grid for part, grid in phases)
+        share = sum(part * -(-grid // machine.threads) / grid for part, grid in phases)
+        return self.core_seconds * share + machine.waking * sum(grid > 1 for _, grid in phases)
 
 
 def traffic_seconds(shapes: Shapes, machine: Machine) -> float:

@@ -2,15 +2,20 @@
 
 Stores past the cache: a result that is larger than the last cache is not there when the next kernel reads it.  A plain
 store reads each line before it writes it; one past the cache only writes.
+
+Fewer parallel loops: the generator makes leading loops parallel until there are many parts for every core.  A small
+region may do better on one core, which wakes no other; and one with a part for each core needs no more.
 """
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from luminal.dialects.kernel.schedule import Schedule, Stage, Target
-from luminal.search.generate import Candidate
+from luminal.search.generate import Candidate, trips
 from luminal.search.machine import Machine
 from luminal.search.shapes import Shapes
 
@@ -18,6 +23,8 @@ LEADING = 8
 """So many candidates that the model puts first have variants: the list must not grow by a factor."""
 WORTHWHILE = 0.95
 """What part of the model's seconds a variant with stores past the cache takes at most."""
+CLOSE = 1.5
+"""How many times as long as all cores one core takes at most, by the model, where it is worth a candidate."""
 WIDEST_STORE = 64
 """Bytes of a store past the cache, at most."""
 
@@ -28,6 +35,7 @@ def variants(
     """Those of some candidates, each with its form's shapes at the sizes that it is priced for, expected ones first."""
     for candidate, priced in candidates:
         yield from _past_cache(candidate, priced, machine)
+        yield from _fewer_parallel_loops(candidate, priced, machine)
 
 
 def behind_variants(candidates: Sequence[Candidate]) -> list[Candidate]:
@@ -42,6 +50,58 @@ def behind_variants(candidates: Sequence[Candidate]) -> list[Candidate]:
             if name in named:
                 found.setdefault(name, named[name])
     return list(found.values())
+
+
+# ---- fewer parallel loops
+
+
+def _fewer_parallel_loops(
+    candidate: Candidate, priced: Sequence[Shapes], machine: Machine
+) -> Iterator[Candidate]:
+    estimate = candidate.estimate
+    wakes = estimate.core_seconds >= 2 * machine.waking
+    if not wakes or machine.threads == 1 or "parallel" not in str(candidate.schedule):
+        return
+    alone = tuple(replace(each, grid=1, before=()) for each in candidate.estimates)
+    if alone[0].seconds(machine) <= CLOSE * estimate.seconds(machine):
+        yield replace(candidate, schedule=_on_one_core(candidate.schedule), estimates=alone)
+    if len(candidate.schedule.roots) > 1:
+        return
+    (root,) = candidate.schedule.roots
+    parallel = [position for position, factor in enumerate(root.factors) if factor.role == "parallel"]
+    for count in range(1, len(parallel)):
+        some = _grids(priced, root, parallel[:count])
+        if some[0] >= machine.threads and some[0] < _grids(priced, root, parallel)[0]:
+            schedule = replace(candidate.schedule, roots=(_with_parallel(root, count),))
+            grids = zip(candidate.estimates, some, strict=True)
+            yield replace(
+                candidate,
+                schedule=schedule,
+                estimates=tuple(replace(each, grid=grid) for each, grid in grids),
+            )
+            return
+
+
+def _grids(priced: Sequence[Shapes], stage: Stage, positions: Sequence[int]) -> list[int]:
+    """The iterations of some loops of a stage together, at each of the sizes."""
+    return [math.prod(trips(shapes, stage.factors, each) for each in positions) for shapes in priced]
+
+
+def _on_one_core(schedule: Schedule) -> Schedule:
+    roots, kept = (
+        tuple(_with_parallel(stage, 0) for stage in stages) for stages in (schedule.roots, schedule.kept)
+    )
+    return replace(schedule, roots=roots, kept=kept)
+
+
+def _with_parallel(stage: Stage, count: int) -> Stage:
+    """The stage with the first so many of its parallel loops; the others run in turn."""
+    order = itertools.count()
+    factors = tuple(
+        replace(factor, role="loop") if factor.role == "parallel" and next(order) >= count else factor
+        for factor in stage.factors
+    )
+    return replace(stage, factors=factors)
 
 
 # ---- stores past the cache

@@ -12,13 +12,15 @@ from luminal.dialects.kernel.schedule import parse_schedule
 from luminal.dialects.kernel.terms import Region
 from luminal.dim import as_dim, dim
 from luminal.plan.measure import last_cache_bytes
-from luminal.search.candidates import legal_candidates
+from luminal.search.candidates import is_legal, legal_candidates
 from luminal.search.generate import Candidate
 from luminal.search.machine import Machine
+from luminal.search.roofline import Estimate
 from luminal.search.samples import Samples
 from luminal.search.seeds import mutants
 from tests.emit_cpu.test_emit import check
 from tests.kernel.regions import Builder, Size, matmul
+from tests.kernel.test_place import CASES
 
 HOST = Machine(16, 32, threads=2)
 SMALL = replace(HOST, l3=1 << 10)
@@ -110,3 +112,79 @@ def test_the_last_cache_is_read_from_the_system(tmp_path: Path) -> None:
     (tmp_path / "index2" / "size").unlink()
     assert last_cache_bytes(tmp_path) == 1 << 20
     assert last_cache_bytes(tmp_path / "none") is None
+
+
+# ---- fewer parallel loops
+
+
+def depth(candidate: Candidate) -> int:
+    return str(candidate.schedule).count(":parallel")
+
+
+def sequential(candidate: Candidate) -> str:
+    return str(candidate.schedule).replace(":parallel", "")
+
+
+def test_a_small_region_may_run_on_one_core() -> None:
+    region = doubled(64)
+    found = [each for each in candidates(region, HOST) if each.kind != "scalar"]
+    alone = [each for each in found if depth(each) == 0]
+    assert alone and depth(found[0]) > 0
+    woken = {sequential(each): each for each in found if depth(each)}
+    for candidate in alone:
+        plain = woken[sequential(candidate)]
+        assert candidate.estimate.seconds(HOST) == plain.estimate.core_seconds
+        assert plain.estimate.seconds(HOST) < candidate.estimate.seconds(HOST)
+        run_natively(region, candidate)
+
+
+@pytest.mark.parametrize("why", ["too small to wake", "large", "one thread"])
+def test_what_is_not_run_on_one_core_beside(why: str) -> None:
+    region = doubled({"too small to wake": 16, "large": 4096, "one thread": 64}[why])
+    found = candidates(region, replace(HOST, threads=1) if why == "one thread" else HOST)
+    assert all(depth(each) for each in found)
+
+
+def test_waking_threads_is_part_of_a_price_unless_none_is_woken() -> None:
+    large = Estimate(100e-6, 8, before=((0.5, 4),))
+    assert large.seconds(HOST) == pytest.approx(50e-6 + 2 * HOST.waking)
+    assert Estimate(100e-6, 1).seconds(HOST) == pytest.approx(100e-6)
+    assert Estimate(2e-6, 8).seconds(HOST) == pytest.approx(2e-6)
+
+
+def test_a_part_for_each_core_may_be_enough() -> None:
+    region = matmul(128, 64, 64)
+    found = candidates(region, HOST)
+    deep = {sequential(each) for each in found if depth(each) == 2}
+    shallow = [each for each in found if depth(each) == 1 and sequential(each) in deep]
+    assert shallow
+    for candidate in shallow:
+        assert HOST.threads <= candidate.estimate.grid < 8 * HOST.threads
+        run_natively(region, candidate)
+
+
+def test_every_way_to_mutate_the_depth_is_right_or_refused() -> None:
+    region = matmul(24, 32, 16)
+    first, *_ = candidates(region, HOST)
+    found = [each for each in mutants(first, region, Samples({}), HOST) if depth(each) != depth(first)]
+    assert found
+    legal = [each for each in found if is_legal(region, each)]
+    assert legal
+    for candidate in legal:
+        run_natively(region, candidate)
+
+
+# ---- all of them
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("machine", [HOST, SMALL])
+def test_variants_at_most_double_the_candidates(
+    name: str, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    region, sizes = CASES[name]
+    found = candidates(region, machine, dict(sizes))
+    monkeypatch.setattr("luminal.search.candidates.LEADING", 0)
+    plain = candidates(region, machine, dict(sizes))
+    assert {str(each.schedule) for each in plain} <= {str(each.schedule) for each in found}
+    assert len(found) <= 2 * len(plain)
