@@ -13,6 +13,7 @@ from luminal.search.forms import Form
 from luminal.search.generate import Candidate, Generator
 from luminal.search.loops import LoopGenerator
 from luminal.search.machine import Machine
+from luminal.search.narrow import NARROW, badly_filled, has_lanes_along, narrow_machine, wide_second
 from luminal.search.ordering import ordered
 from luminal.search.record import Enumeration
 from luminal.search.samples import Samples
@@ -49,8 +50,10 @@ def legal_candidates(
         for candidate in generator.suggested(for_all=not coarse)
     ]
     if not coarse:
+        found += [each for form in every for each in _narrow(form, machine, samples)]
         found += _variants(ordered(found, machine), dict(zip(named, generators, strict=True)), machine)
-    every_one = (*behind_variants(ordered(found, machine)), *generators[0].fallbacks())
+    in_order = wide_second(behind_variants(ordered(found, machine)), machine)
+    every_one = (*in_order, *generators[0].fallbacks())
     seen.candidates += {(each.form, str(each.schedule)): each for each in every_one}.values()
     for candidate in seen.candidates:
         reason = refusal(named[candidate.form], candidate)
@@ -59,6 +62,17 @@ def legal_candidates(
             continue
         seen.tried += 1
         yield candidate, named[candidate.form]
+
+
+def _narrow(form: Form, machine: Machine, samples: Samples) -> list[Candidate]:
+    """The first few with vectors of half the width, along what whole ones fill badly."""
+    indices = badly_filled(Shapes(form.region, samples.expected), machine)
+    if not indices:
+        return []
+    machine = narrow_machine(machine)
+    suggested = generator_of(form, machine, samples, coarse=True).suggested(for_all=False)
+    found = [each for each in suggested if has_lanes_along(each, indices)]
+    return [replace(each, form=form.name) for each in ordered(found, machine)[:NARROW]]
 
 
 def _variants(

@@ -65,9 +65,9 @@ def _fewer_parallel_loops(
     alone = tuple(replace(each, grid=1, before=()) for each in candidate.estimates)
     if alone[0].seconds(machine) <= CLOSE * estimate.seconds(machine):
         yield replace(candidate, schedule=_on_one_core(candidate.schedule), estimates=alone)
-    if len(candidate.schedule.roots) > 1:
+    root, *others = candidate.schedule.roots
+    if others:
         return
-    (root,) = candidate.schedule.roots
     parallel = [position for position, factor in enumerate(root.factors) if factor.role == "parallel"]
     for count in range(1, len(parallel)):
         some = _grids(priced, root, parallel[:count])

@@ -15,9 +15,11 @@ from luminal.plan.measure import last_cache_bytes
 from luminal.search.candidates import is_legal, legal_candidates
 from luminal.search.generate import Candidate
 from luminal.search.machine import Machine
+from luminal.search.narrow import NARROW
 from luminal.search.roofline import Estimate
 from luminal.search.samples import Samples
 from luminal.search.seeds import mutants
+from luminal.search.variants import LEADING
 from tests.emit_cpu.test_emit import check
 from tests.kernel.regions import Builder, Size, matmul
 from tests.kernel.test_place import CASES
@@ -174,17 +176,49 @@ def test_every_way_to_mutate_the_depth_is_right_or_refused() -> None:
         run_natively(region, candidate)
 
 
+# ---- vectors of half the width
+
+
+def lanes(found: list[Candidate]) -> set[int | None]:
+    stages = [stage for each in found for stage in (*each.schedule.roots, *each.schedule.kept)]
+    return {factor.extent for stage in stages for factor in stage.factors if factor.role == "lane"}
+
+
+@pytest.mark.parametrize("columns", [8, 24, 40])
+@pytest.mark.parametrize("rows", [64, dim("m")])
+def test_short_rows_have_candidates_with_vectors_of_half_the_width(columns: int, rows: Size) -> None:
+    sizes = {} if rows == 64 else {"m": 64}
+    for region in (doubled(rows, columns), matmul(rows, columns, 8)):
+        found = candidates(region, HOST, sizes)
+        narrow = [each for each in found if 8 in lanes([each])]
+        assert 0 < len(narrow) <= NARROW + LEADING
+        assert found.index(narrow[0]) <= 16
+        assert 16 in lanes(found[:2]) or 16 not in lanes(found)
+        for candidate in narrow:
+            run_natively(region, candidate, sizes)
+
+
+@pytest.mark.parametrize("columns", [1, 3, 16, 32, 48, 60, 64, 1000])
+def test_what_whole_vectors_fill_has_no_others(columns: int) -> None:
+    assert lanes(candidates(doubled(64, columns), HOST)) <= {16}
+
+
+def test_vectors_of_four_are_not_halved() -> None:
+    assert lanes(candidates(doubled(64, 2), Machine(4, 16, threads=2))) <= {4}
+
+
 # ---- all of them
 
 
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("machine", [HOST, SMALL])
-def test_variants_at_most_double_the_candidates(
+def test_there_are_at_most_twice_as_many_candidates_and_a_few_narrow_ones(
     name: str, machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     region, sizes = CASES[name]
     found = candidates(region, machine, dict(sizes))
     monkeypatch.setattr("luminal.search.candidates.LEADING", 0)
+    monkeypatch.setattr("luminal.search.candidates.NARROW", 0)
     plain = candidates(region, machine, dict(sizes))
     assert {str(each.schedule) for each in plain} <= {str(each.schedule) for each in found}
-    assert len(found) <= 2 * len(plain)
+    assert len(found) <= 2 * len(plain) + NARROW
