@@ -15,12 +15,14 @@ from luminal.dialects.kernel.schedule import Factor, Schedule, Stage
 LARGEST = 512
 
 
-def mutations(schedule: Schedule) -> Iterator[Schedule]:
-    """Each once; none of a schedule with carried loops, whose stages depend on each other's factors."""
+def mutations(schedule: Schedule, threads: int) -> Iterator[Schedule]:
+    """Each once; with one thread, none in parallel loops; none at all of a schedule with carried loops, whose stages
+    depend on each other's factors."""
     if schedule.loops:
         return
+    depths = _other_depths(schedule) if threads > 1 else ()
     found = {schedule}
-    for changed in (*_other_extents(schedule), *_other_orders(schedule), *_other_depths(schedule)):
+    for changed in (*_other_extents(schedule), *_other_orders(schedule), *depths):
         if changed not in found:
             found.add(changed)
             yield changed

@@ -62,7 +62,7 @@ def mutants(candidate: Candidate, form: Region, samples: Samples, machine: Machi
     """What is made of a candidate for a form of a region, priced as it is; not all of them need be legal."""
     expected = Shapes(form, samples.expected)
     stores = other_stores(candidate.schedule, expected, machine)
-    for schedule in (*mutations(candidate.schedule), *([stores] if stores else [])):
+    for schedule in (*mutations(candidate.schedule, machine.threads), *([stores] if stores else [])):
         grids = _grids(schedule, form, samples)
         estimates = tuple(replace(e, grid=grid) for e, grid in zip(candidate.estimates, grids, strict=True))
         yield Candidate(schedule, estimates, MUTATED, candidate.form)

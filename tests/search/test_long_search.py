@@ -73,7 +73,7 @@ def test_mutations_change_one_factor_or_the_order_of_two_loops_or_how_many_are_p
     schedule = parse_schedule(
         "out0: i:*:parallel@ic j:* k:* i:8:tile j:16:lane; keep %3 as i:8 at ic: i:8 k:*"
     )
-    found = [str(changed) for changed in mutations(schedule)]
+    found = [str(changed) for changed in mutations(schedule, threads=2)]
     assert found == [
         "out0: i:*:parallel@ic j:* k:* i:16:tile j:16:lane; keep %3 as i:16 at ic: i:16 k:*",
         "out0: i:*:parallel@ic j:* k:* i:4:tile j:16:lane; keep %3 as i:4 at ic: i:4 k:*",
@@ -81,3 +81,4 @@ def test_mutations_change_one_factor_or_the_order_of_two_loops_or_how_many_are_p
         "out0: i:*@ic j:* k:* i:8:tile j:16:lane; keep %3 as i:8 at ic: i:8 k:*",
         "out0: i:*:parallel@ic j:*:parallel k:* i:8:tile j:16:lane; keep %3 as i:8 at ic: i:8 k:*",
     ]
+    assert [str(changed) for changed in mutations(schedule, threads=1)] == found[:-2]
