@@ -410,6 +410,7 @@ class TileWriter(AddressWriter):
         old = f.load(memory, pointer, extra=extra) if op.combine.data != "set" else zero(memory)
         stored, align = self._joined(op, value, old), 0
         if op.nontemporal and mask is None and self._is_aligned(op, lanes_of(memory)):
+            # other threads see it in time: the pool's counters are locked instructions, which wait for such stores
             align = bits_of(memory) * lanes_of(memory) // 8
             extra += f", !nontemporal {f.module.node('!{i32 1}')}"
         f.store(stored, pointer, align, extra)

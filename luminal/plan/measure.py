@@ -5,7 +5,8 @@ from __future__ import annotations
 import ctypes
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,12 +31,27 @@ Array = NDArray[Any]
 COLD_BYTES = 6 << 20
 """What is read between two runs with the same copy of a parameter: more than the caches of two cores hold."""
 MOST_COPIES = 16
+CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
+"""Where Linux describes the caches of a core, a folder each."""
 
 
 def host_machine(threads: int) -> Machine:
     """This machine, for the generator and the roofline."""
     target = Target.host()
-    return Machine(target.vector_bits // 32, target.vector_registers, threads=threads, target=target.name)
+    machine = Machine(target.vector_bits // 32, target.vector_registers, threads=threads, target=target.name)
+    return replace(machine, l3=last_cache_bytes() or machine.l3)
+
+
+def last_cache_bytes(caches: Path = CACHES) -> int | None:
+    """Bytes of the last cache of this machine; None where the system does not say."""
+    found: dict[int, int] = {}
+    for folder in caches.glob("index*"):
+        try:
+            level, size = ((folder / name).read_text().strip() for name in ("level", "size"))
+            found[int(level)] = int(size.removesuffix("K")) << 10
+        except (OSError, ValueError):
+            continue
+    return found[max(found)] if found else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,7 +66,8 @@ class BucketAdvice:
 
     def __init__(self, regions: RegionGraph, machine: Machine, forms: Forms) -> None:
         self.steps = [step for step in regions.steps if not isinstance(step, OpaqueStep)]
-        self.machine, self.forms = machine, forms
+        # what a kernel costs beside its work is the launch
+        self.machine, self.forms = replace(machine, waking=0.0), forms
         self._priced: dict[tuple[str, str], tuple[Seconds, Seconds]] = {}
 
     def buckets(

@@ -13,10 +13,12 @@ from luminal.search.forms import Form
 from luminal.search.generate import Candidate, Generator
 from luminal.search.loops import LoopGenerator
 from luminal.search.machine import Machine
+from luminal.search.narrow import NARROW, badly_filled, has_lanes_along, narrow_machine, wide_second
 from luminal.search.ordering import ordered
 from luminal.search.record import Enumeration
 from luminal.search.samples import Samples
 from luminal.search.shapes import Shapes
+from luminal.search.variants import LEADING, behind_variants, variants
 
 
 def plain_candidate(region: Region, machine: Machine, hint: Mapping[str, int]) -> Candidate:
@@ -47,7 +49,11 @@ def legal_candidates(
         for form, generator in zip(every, generators, strict=True)
         for candidate in generator.suggested(for_all=not coarse)
     ]
-    every_one = (*ordered(found, machine), *generators[0].fallbacks())
+    if not coarse:
+        found += [each for form in every for each in _narrow(form, machine, samples)]
+        found += _variants(ordered(found, machine), dict(zip(named, generators, strict=True)), machine)
+    in_order = wide_second(behind_variants(ordered(found, machine)), machine)
+    every_one = (*in_order, *generators[0].fallbacks())
     seen.candidates += {(each.form, str(each.schedule)): each for each in every_one}.values()
     for candidate in seen.candidates:
         reason = refusal(named[candidate.form], candidate)
@@ -56,6 +62,25 @@ def legal_candidates(
             continue
         seen.tried += 1
         yield candidate, named[candidate.form]
+
+
+def _narrow(form: Form, machine: Machine, samples: Samples) -> list[Candidate]:
+    """The first few with vectors of half the width, along what whole ones fill badly."""
+    indices = badly_filled(Shapes(form.region, samples.expected), machine)
+    if not indices:
+        return []
+    machine = narrow_machine(machine)
+    suggested = generator_of(form, machine, samples, coarse=True).suggested(for_all=False)
+    found = [each for each in suggested if has_lanes_along(each, indices)]
+    return [replace(each, form=form.name) for each in ordered(found, machine)[:NARROW]]
+
+
+def _variants(
+    candidates: Sequence[Candidate], generators: Mapping[str, Generator], machine: Machine
+) -> list[Candidate]:
+    """Those of the first candidates; `generators` of the forms by name."""
+    leading = [(each, generators[each.form].priced) for each in candidates[:LEADING]]
+    return list(variants(leading, machine))
 
 
 def generator_of(form: Form, machine: Machine, samples: Samples, coarse: bool = False) -> Generator:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from luminal.dialects.kernel.terms import Region
 from luminal.dim import product
@@ -61,7 +61,9 @@ class CutSearch:
         estimates: dict[str, list[float]] | None = None,
     ) -> None:
         """`estimates`: what the regions of another graph cost, for the same machine and sizes; added to."""
-        self.partition, self.machine, self.samples = partition, machine, samples
+        # what a kernel costs beside its work is the launch
+        self.machine = replace(machine, waking=0.0)
+        self.partition, self.samples = partition, samples
         self.forms = forms or Forms()
         self.leading: dict[str, tuple[Formed, Candidate]] = {}
         self._prices: dict[str, float] = {}

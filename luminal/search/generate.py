@@ -19,7 +19,7 @@ from luminal.dialects.kernel.schedule import Buffer, Factor, Schedule, Stage, Ta
 from luminal.dialects.kernel.terms import Term
 from luminal.search.nests import Nest, NestGenerator, Seconds, StageView, add_seconds, less_seconds
 from luminal.search.ordering import best, ordered
-from luminal.search.roofline import STRIDED_SECONDS, Estimate, with_traffic
+from luminal.search.roofline import STRIDED_SECONDS, Estimate
 from luminal.search.shapes import Shapes, below, find_contraction, reduced_indices, scanned_indices
 
 Element = TypeVar("Element")
@@ -170,7 +170,7 @@ class Generator(NestGenerator):
         """Those of a region that takes one core so long, its traffic aside, and has the outermost factors."""
         grids = self._grids(factors)
         return tuple(
-            Estimate(with_traffic(core, traffic), grid)
+            Estimate(core, grid, traffic=traffic)
             for core, traffic, grid in zip(seconds, self.traffic, grids, strict=True)
         )
 
@@ -223,9 +223,11 @@ class Generator(NestGenerator):
         common = [i for i in free if all(i in term.free for term in inner) and i not in bound_by_reductions]
         stops = frozenset(inner)
         batch, row = self._batch_and_row(common, (*inner, output.term), stops)
-        if not batch and row is None:
-            return self._phases(output.term, free, strides, stops)
-        found: list[Candidate] = []
+        apart = not batch and row is None
+        # parts of an index, unlike other stages, are there to be computed by all cores
+        found = self._phases(output.term, free, strides, stops) if apart or self.region.parents else []
+        if apart:
+            return found
         for block in (0,) if row is None else self._row_blocks(row):
             found += self._merged_at(output.term, free, strides, batch, row, block, stops)
         return found

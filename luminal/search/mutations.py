@@ -1,4 +1,5 @@
-"""Schedules that differ in one thing from one that is known to be good: a factor, or the order of two loops.
+"""Schedules that differ in one thing from one that is known to be good: a factor, the order of two loops, or
+how many loops are parallel.
 
 A generator enumerates what usually pays; this is what lies around it.  What comes of it need not be legal: the
 placement pass says.
@@ -14,12 +15,14 @@ from luminal.dialects.kernel.schedule import Factor, Schedule, Stage
 LARGEST = 512
 
 
-def mutations(schedule: Schedule) -> Iterator[Schedule]:
-    """Each once; none of a schedule with carried loops, whose stages depend on each other's factors."""
+def mutations(schedule: Schedule, threads: int) -> Iterator[Schedule]:
+    """Each once; with one thread, none in parallel loops; none at all of a schedule with carried loops, whose stages
+    depend on each other's factors."""
     if schedule.loops:
         return
+    depths = _other_depths(schedule) if threads > 1 else ()
     found = {schedule}
-    for changed in (*_other_extents(schedule), *_other_orders(schedule)):
+    for changed in (*_other_extents(schedule), *_other_orders(schedule), *depths):
         if changed not in found:
             found.add(changed)
             yield changed
@@ -76,6 +79,23 @@ def _other_orders(schedule: Schedule) -> Iterator[Schedule]:
                 roots = list(schedule.roots)
                 roots[number] = replace(stage, factors=factors)
                 yield replace(schedule, roots=tuple(roots))
+
+
+def _other_depths(schedule: Schedule) -> Iterator[Schedule]:
+    """One leading loop of what is stored fewer or more that is parallel."""
+    for number, stage in enumerate(schedule.roots):
+        parallel = [factor.index for factor in stage.factors if factor.role == "parallel"]
+        depth = len(parallel)
+        changes = [(depth - 1, "loop")] if parallel else []
+        following = stage.factors[depth : depth + 1]
+        if any(factor.role == "loop" and factor.index not in parallel for factor in following):
+            changes.append((depth, "parallel"))
+        for position, role in changes:
+            factors = list(stage.factors)
+            factors[position] = replace(factors[position], role=role)
+            roots = list(schedule.roots)
+            roots[number] = replace(stage, factors=tuple(factors))
+            yield replace(schedule, roots=tuple(roots))
 
 
 def _may_swap(outer: Factor, inner: Factor) -> bool:

@@ -353,8 +353,9 @@ class NestGenerator:
             and self.region.arguments[right.load.argument].constant
             and not right.load.dynamic
             and is_only_load(right, self.loads)
+            and not right.free & bound
         ):
-            if right.free & bound or right.load.guarded:
+            if right.load.guarded:
                 return None
             buffer = Buffer(tuple(digits), None, "packed")
             kept.append(Stage((Target(term=self.numbers[right], buffer=buffer),), (), None))

@@ -20,6 +20,8 @@ SMALLEST = 1024
 """Values of the index in a part, at least."""
 FEW = 64
 """Results of which a region may have as many at most: with more there is work for every core."""
+FEW_PRODUCTS = 1024
+"""As many where each is a sum of products whose sides have indices of their own: a register tile computes many."""
 ASSOCIATIVE = ("sum", "prod", "max", "min")
 
 
@@ -32,7 +34,7 @@ def region_in_parts(region: Region, licences: frozenset[str]) -> Region | None:
     terms = region.terms()
     if any(term.op in ("loop", "scan") for term in terms):
         return None
-    reduced = [term for term in terms if term.op == "reduce" and typical(region.elements(term)) <= FEW]
+    reduced = [term for term in terms if term.op == "reduce" and typical(region.elements(term)) <= _few(term)]
     lengths = {index: typical(region.extents[index]) for term in reduced for index in term.reduce.indices}
     index = max(sorted(lengths), key=lengths.__getitem__, default=None)
     if index is None or lengths[index] < PARTS * SMALLEST:
@@ -42,6 +44,15 @@ def region_in_parts(region: Region, licences: frozenset[str]) -> Region | None:
         return None
     size = 1 << (lengths[index] // PARTS).bit_length() - 1
     return _Splitting(region, index, size).region()
+
+
+def _few(term: Term) -> int:
+    """Results of a reduction, at most, with which there is not work for every core."""
+    product = term.operands[0]
+    if term.reduce.monoid != "sum" or product.op != "mul":
+        return FEW
+    left, right = product.operands
+    return FEW_PRODUCTS if left.free - right.free and right.free - left.free else FEW
 
 
 def _may_split(term: Term, index: str, licences: frozenset[str]) -> bool:

@@ -214,7 +214,7 @@ class RegionTimer:
     def _portion(self, region: TimedRegion) -> list[Candidate]:
         order = self._order(region)
         best = region.best
-        drawn = self._drawn(order, mutants(best, region.forms[best.form], region.samples))
+        drawn = self._drawn(order, mutants(best, region.forms[best.form], region.samples, self.machine))
         return self._new(region, drawn, min(PORTION, self.candidates - len(region.outcomes)))
 
     def _drawn(self, order: list[Candidate], near: Iterable[Candidate] = ()) -> Iterator[Candidate]:

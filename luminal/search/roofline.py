@@ -25,19 +25,29 @@ STRIDED_SECONDS = 0.7e-9
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """Seconds of one core for the whole region, and how many independent parts it has.
+    """Seconds of one core for the whole region, its memory aside, and how many independent parts it has.
 
-    `before`: the phases before the last one that wait for each other, each as its part of the seconds and its own grid.
+    `traffic`: seconds in which one core moves the region's memory.  `before`: the phases before the last one that wait
+    for each other, each as its part of the seconds and its own grid.
     """
 
-    core_seconds: float
+    computing: float
     grid: int
     before: tuple[tuple[float, int], ...] = ()
+    traffic: float = 0.0
+
+    @property
+    def core_seconds(self) -> float:
+        """Of one core for the whole region; memory is waited for in part while computing."""
+        return max(self.computing, self.traffic) + 0.5 * min(self.computing, self.traffic)
 
     def seconds(self, machine: Machine) -> float:
+        if machine.threads == 1 or self.core_seconds < 2 * machine.waking:  # no other thread is woken
+            return self.core_seconds
         last = 1.0 - sum(part for part, _ in self.before)
         phases = (*self.before, (last, self.grid))
-        return self.core_seconds * sum(part * -(-grid // machine.threads) / grid for part, grid in phases)
+        share = sum(part * -(-grid // machine.threads) / grid for part, grid in phases)
+        return self.core_seconds * share + machine.waking * sum(grid > 1 for _, grid in phases)
 
 
 def traffic_seconds(shapes: Shapes, machine: Machine) -> float:
@@ -52,11 +62,6 @@ def traffic_seconds(shapes: Shapes, machine: Machine) -> float:
     count = sum(min(size, read) * width for (size, width), read in zip(sizes, loaded, strict=True))
     count += sum(2 * o.elements.evaluate(shapes.values) * o.dtype.size_bytes for o in region.outputs)
     return (count + bytes_read_again(shapes, machine.l2)) / machine.bandwidth
-
-
-def with_traffic(compute: float, traffic: float) -> float:
-    """Memory is waited for in part while computing."""
-    return max(compute, traffic) + 0.5 * min(compute, traffic)
 
 
 def row_seconds(

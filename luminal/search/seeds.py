@@ -14,11 +14,13 @@ from luminal.passes.place import place
 from luminal.search.database import Winner
 from luminal.search.forms import Forms
 from luminal.search.generate import Candidate, trips
+from luminal.search.machine import Machine
 from luminal.search.mutations import mutations
 from luminal.search.profile import Trial
 from luminal.search.roofline import Estimate
 from luminal.search.samples import Samples
 from luminal.search.shapes import Shapes
+from luminal.search.variants import other_stores
 
 RECALLED, MUTATED = "recalled", "mutated"
 """The kinds of such a candidate, and of one that is made of another (`mutations.py`)."""
@@ -56,9 +58,11 @@ def recalled(region: Region, key: str, winner: Winner, samples: Samples, forms: 
     return Candidate(schedule, estimates, RECALLED, winner.form), form
 
 
-def mutants(candidate: Candidate, form: Region, samples: Samples) -> Iterator[Candidate]:
+def mutants(candidate: Candidate, form: Region, samples: Samples, machine: Machine) -> Iterator[Candidate]:
     """What is made of a candidate for a form of a region, priced as it is; not all of them need be legal."""
-    for schedule in mutations(candidate.schedule):
+    expected = Shapes(form, samples.expected)
+    stores = other_stores(candidate.schedule, expected, machine)
+    for schedule in (*mutations(candidate.schedule, machine.threads), *([stores] if stores else [])):
         grids = _grids(schedule, form, samples)
         estimates = tuple(replace(e, grid=grid) for e, grid in zip(candidate.estimates, grids, strict=True))
         yield Candidate(schedule, estimates, MUTATED, candidate.form)

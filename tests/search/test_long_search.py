@@ -77,13 +77,16 @@ def test_what_changes_the_program_is_part_of_the_key() -> None:
     assert len({plain.key, CompileOptions(budget=1.0).key, CompileOptions(seed=1).key}) == 3
 
 
-def test_mutations_change_one_factor_or_the_order_of_two_loops() -> None:
+def test_mutations_change_one_factor_or_the_order_of_two_loops_or_how_many_are_parallel() -> None:
     schedule = parse_schedule(
         "out0: i:*:parallel@ic j:* k:* i:8:tile j:16:lane; keep %3 as i:8 at ic: i:8 k:*"
     )
-    found = [str(changed) for changed in mutations(schedule)]
+    found = [str(changed) for changed in mutations(schedule, threads=2)]
     assert found == [
         "out0: i:*:parallel@ic j:* k:* i:16:tile j:16:lane; keep %3 as i:16 at ic: i:16 k:*",
         "out0: i:*:parallel@ic j:* k:* i:4:tile j:16:lane; keep %3 as i:4 at ic: i:4 k:*",
         "out0: i:*:parallel@ic k:* j:* i:8:tile j:16:lane; keep %3 as i:8 at ic: i:8 k:*",
+        "out0: i:*@ic j:* k:* i:8:tile j:16:lane; keep %3 as i:8 at ic: i:8 k:*",
+        "out0: i:*:parallel@ic j:*:parallel k:* i:8:tile j:16:lane; keep %3 as i:8 at ic: i:8 k:*",
     ]
+    assert [str(changed) for changed in mutations(schedule, threads=1)] == found[:-2]

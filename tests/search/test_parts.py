@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -10,6 +11,7 @@ import pytest
 
 from luminal.dialects.kernel.region_interpreter import evaluate
 from luminal.dialects.kernel.region_text import parse_region, region_text
+from luminal.dialects.kernel.schedule import parse_schedule
 from luminal.dialects.kernel.terms import Region, Term
 from luminal.dim import Dim, dim
 from luminal.dtype import f32
@@ -19,6 +21,7 @@ from luminal.search.forms import Form
 from luminal.search.machine import Machine
 from luminal.search.parts import region_in_parts
 from luminal.search.samples import Samples
+from tests.emit_cpu.test_emit import check
 from tests.kernel.regions import Builder
 from tests.kernel.test_place import run_and_compare
 
@@ -103,6 +106,45 @@ def test_parts_are_first_where_few_results_leave_cores_idle(monkeypatch: pytest.
     forms = [Form("in parts", found)]
     first, _ = next(iter(legal_candidates(region, Machine(16, 32, threads=2), Samples({}), forms)))
     assert first.form == "in parts"
+
+
+def product(rows: int, length: int, columns: int) -> Region:
+    """out[i, j] = sum over k of x[i, k] * w[k, j]"""
+    b = Builder()
+    value = b.total(b.apply("mul", b.read(0, {"i": length, "k": 1}), b.read(1, {"k": columns, "j": 1})), "k")
+    sizes = [rows * length, length * columns]
+    return b.region({"i": rows, "j": columns, "k": length}, [*sizes], [(value, {"i": columns, "j": 1})])
+
+
+@pytest.mark.parametrize("rows", [1, 6])
+@pytest.mark.parametrize("constant", [False, True])
+def test_the_sum_of_a_product_is_computed_in_parts_by_all_cores(rows: int, constant: bool) -> None:
+    region = product(rows, LENGTH, 32)
+    weights = replace(region.arguments[1], constant=constant)
+    region = replace(region, arguments=[region.arguments[0], weights])
+    found = region_in_parts(region, LICENCES)
+    assert found is not None
+    timed = legal_candidates(region, Machine(8, 16, threads=2), Samples({}), [Form("in parts", found)])
+    candidates = [candidate for candidate, _ in timed if candidate.kind == "phases"]
+    split = [each for each in candidates if "kp:*:parallel" in str(each.schedule)]
+    assert split
+    tiled = [each for each in split if re.search(r" i:\d+:tile", str(each.schedule))]
+    assert tiled or rows == 1
+    x, w = (
+        np.random.default_rng(0).standard_normal(n).astype(np.float32) for n in (rows * LENGTH, LENGTH * 32)
+    )
+    for candidate in (split + tiled)[:: max(1, len(split) // 4)]:
+        assert parse_schedule(str(candidate.schedule)) == candidate.schedule
+        run_and_compare(found, candidate.schedule, {}, region)
+        check(found, str(candidate.schedule), [x, w], {}, threads=2, tolerance=1e-4)
+
+
+def test_a_product_has_parts_where_its_tiles_are_few() -> None:
+    few = parts.FEW_PRODUCTS // 32
+    assert region_in_parts(product(few, LENGTH, 32), LICENCES) is not None
+    assert region_in_parts(product(few + 1, LENGTH, 32), LICENCES) is None
+    assert region_in_parts(product(few, 20, 32), LICENCES) is None
+    assert region_in_parts(product(few, LENGTH, 32), frozenset()) is None
 
 
 def test_there_are_no_parts_without_the_licence_but_for_what_is_exact() -> None:
