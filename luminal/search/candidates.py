@@ -52,7 +52,9 @@ def legal_candidates(
     if not coarse:
         found += [each for form in every for each in _narrow(form, machine, samples)]
         found += _variants(ordered(found, machine), dict(zip(named, generators, strict=True)), machine)
-    in_order = wide_second(behind_variants(ordered(found, machine)), machine)
+    in_order = ordered(found, machine)
+    if not coarse:
+        in_order = wide_second(behind_variants(in_order), machine)
     every_one = (*in_order, *generators[0].fallbacks())
     seen.candidates += {(each.form, str(each.schedule)): each for each in every_one}.values()
     for candidate in seen.candidates:
