@@ -97,13 +97,14 @@ def _export(path: Path, names: Mapping[str, Any]) -> Any:
                 model, tuple(names["example_inputs"]), dynamic_shapes=dynamic, strict=False
             )
     except Exception as error:  # torch raises whatever the model meets
-        raise OptionError(f"{path}: torch.export does not take the model: {error}") from error
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise OptionError(f"{path}: torch.export does not take the model: {reason}") from error
 
 
 def _exported_source(program: Any) -> Source:
     from torch.export.graph_signature import InputKind
 
-    from luminal.torch.export import import_exported
+    from luminal.torch.export import UPDATES, import_exported
     from luminal.torch.options import TorchOptions
 
     found = import_exported(program, TorchOptions(strict=True))
@@ -118,12 +119,14 @@ def _exported_source(program: Any) -> Source:
         return BorderTensor(spec.target or spec.arg.name, kind, number, order)
 
     inputs = tuple(named(number, slot) for number, slot in enumerate(imported.inputs))
-    results = tuple(
-        BorderTensor(
-            spec.target or spec.arg.name, slot.kind, slot.number, slot.layout.order if slot.layout else None
-        )
-        for slot, spec in zip(imported.outputs, found.program.graph_signature.output_specs, strict=True)
-    )
+
+    def resulting(slot: Any, spec: Any) -> BorderTensor:
+        kind = "update" if spec.kind in UPDATES else slot.kind
+        order = None if slot.layout is None else slot.layout.order
+        return BorderTensor(spec.target or spec.arg.name, kind, slot.number, order)
+
+    outputs = found.program.graph_signature.output_specs
+    results = tuple(map(resulting, imported.outputs, outputs))
     return Source(imported.module, Border(inputs, results), tuple(imported.updates), dict(imported.hints))
 
 
