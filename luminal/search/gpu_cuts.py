@@ -1,9 +1,15 @@
-"""The search of cuts with a GPU's prices: a region costs what the roofline says of its first legal candidate."""
+"""The search of cuts with a GPU's prices: a region costs what the roofline says of its first legal candidate.
+
+Where the first cuts keep a narrow float as a wide one, they keep the narrow one here: matrix units multiply narrow
+operands, and the conversion is exact.
+"""
 
 from __future__ import annotations
 
-from luminal.passes.cuts import Partition
+from luminal.passes.cuts import Cuts, Partition
 from luminal.passes.region_former import Formed
+from luminal.passes.region_terms import RegionTooLargeError
+from luminal.passes.value_graph import VIEWS
 from luminal.search.cut_search import CutSearch
 from luminal.search.forms import Forms
 from luminal.search.gpu_candidates import GpuPricer
@@ -19,6 +25,25 @@ class GpuCutSearch(CutSearch):
         machine = Machine(lanes=1, registers=16, bandwidth=pricer.machine.bandwidth)
         super().__init__(partition, machine, samples, forms)
         self.pricer = pricer
+
+    def first_cuts(self) -> Cuts:
+        cuts = super().first_cuts()
+        narrowed = Cuts(frozenset(map(self._narrow, cuts.kept)))
+        try:
+            self.formed_regions(narrowed, self.partition.groups(narrowed))
+        except RegionTooLargeError:
+            return cuts
+        return narrowed
+
+    def _narrow(self, number: int) -> int:
+        """The value that a value is a view of a wider conversion of, or itself."""
+        value = self.partition.graph.values[number]
+        while value.op in VIEWS:
+            value = value.operands[0]
+        if value.op != "cast" or not value.dtype.is_float:
+            return number
+        source = value.operands[0]
+        return source.number if source.dtype.is_float and source.dtype.bits < value.dtype.bits else number
 
     def _seconds(self, formed: Formed) -> list[float]:
         if formed.key not in self._estimates:

@@ -10,6 +10,7 @@ import pytest
 pytest.importorskip("triton", reason="Triton is not installed")
 
 from luminal.dim import dim
+from luminal.dtype import bf16
 from luminal.emit_triton.resources import Resources
 from luminal.emit_triton.targets import GpuTarget
 from luminal.errors import CompilationError, OptionError, UnsupportedTargetError
@@ -52,6 +53,26 @@ def test_the_steps_give_what_the_graph_means() -> None:
         (result,) = run_program(program, (x, w, b), {"s": rows})
         value = np.exp(np.maximum(x @ w + b, 0))
         np.testing.assert_allclose(result, value / value.sum(1, keepdims=True), rtol=1e-4, atol=1e-6)
+
+
+def test_narrow_values_are_kept_narrow_and_multiplied_so() -> None:
+    """Between two products in bf16 there is no f32 in memory, and each reads both of its operands as they lie there."""
+    cx = Graph()
+    s = dim("s", min=1, max=4096)
+    x, v, w = (cx.tensor(shape, dtype=bf16) for shape in ((s, 256), (256, 256), (256, 256)))
+    x.matmul(v).relu().matmul(w).output()
+    program = build_for_gpu(cx.module(), "sm_90", hint={"s": 4096})
+    assert {value.dtype for value in program.plan.values} == {bf16}
+    texts = [kernel.source for each in program.functions.values() for kernel in each.kernels]
+    dots = [line for text in texts for line in text.splitlines() if "tl.dot(" in line]
+    assert len(dots) == 2 and not any("ieee" in line for line in dots)
+    rng = np.random.default_rng(0)
+    shapes = ((5, 256), (256, 256), (256, 256))
+    given = [(rng.standard_normal(shape) / 16).astype(bf16.numpy) for shape in shapes]
+    (result,) = run_program(program, given, {"s": 5})
+    a, b, c = (array.astype(np.float32) for array in given)
+    wanted = np.maximum(a @ b, 0) @ c
+    np.testing.assert_allclose(result.astype(np.float32), wanted, rtol=2e-2, atol=2e-2)
 
 
 def test_a_build_is_the_same_twice() -> None:
