@@ -59,6 +59,8 @@ class BlockWriter:
         self.constants: set[str] = set()
 
     def value(self, value: SSAValue) -> Value:
+        if value not in self.values and isinstance(value.owner, ConstantOp | DimensionOp):
+            self.step(value.owner)  # which another kernel has too
         if value not in self.values:
             raise ScheduleError(
                 "a value is computed before a parallel loop and used behind it, in another kernel: keep it at kernel"

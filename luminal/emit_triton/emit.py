@@ -20,14 +20,13 @@ from luminal.dim import Dim, as_dim, dim_min, product, symbol_dim
 from luminal.dtype import i32, i64
 from luminal.emit_triton.blocks import BlockWriter
 from luminal.emit_triton.helpers import helper_text
-from luminal.emit_triton.kernel import Options, Parameter, TritonKernel
+from luminal.emit_triton.kernel import PREFIX, Options, Parameter, TritonKernel
 from luminal.emit_triton.sizes import fits_32
 from luminal.emit_triton.text import Lines, Value, atom, call, check_block, type_text
 from luminal.emit_triton.writes import check_memory, meetings
 
 ALIGNMENT = 16
 """Bytes that the addresses of outputs and workspaces are multiples of."""
-PREFIX = {"argument": "arg", "output": "out", "scratch": "work"}
 
 
 def emit_function(op: FunctionOp, options: Options, alignment: int = ALIGNMENT) -> tuple[TritonKernel, ...]:

@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 from luminal.dim import Dim, known_less
 from luminal.dtype import DType
 
+PREFIX = {"argument": "arg", "output": "out", "scratch": "work"}
+"""How names of pointers begin, by what they point to."""
+
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
@@ -22,6 +25,11 @@ class Parameter:
     is_pointer: bool
     divisor: int = 1
     elements: Dim | None = None
+
+    @property
+    def is_workspace(self) -> bool:
+        """Whether it is memory between the launches of one function, which belongs to nobody else."""
+        return self.is_pointer and self.name.startswith(PREFIX["scratch"])
 
     @property
     def is_near(self) -> bool:

@@ -73,7 +73,7 @@ class CutSearch:
 
     def run(self, most: int = 64) -> Cuts:
         """The cuts that no chain of moves improves, or that `most` chains have led to."""
-        first = initial_cuts(self.partition)
+        first = self.first_cuts()
         self.weigh(first)
         current = self.price(first)
         tried: set[frozenset[int]] = set()
@@ -86,6 +86,10 @@ class CutSearch:
         while (joined := self._join(current, joins)) is not None:
             current = joined
         return current.cuts
+
+    def first_cuts(self) -> Cuts:
+        """Where the search begins."""
+        return initial_cuts(self.partition)
 
     def _join(self, current: Priced, tried: set[frozenset[tuple[int, ...]]]) -> Priced | None:
         """The join of reductions that saves most, where it pays; what did not is not tried again."""

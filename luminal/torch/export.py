@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, cast
 
 from torch.export import ExportedProgram
@@ -13,7 +14,8 @@ from luminal.errors import OptionError, UnsupportedOpError
 from luminal.torch.backend import constant_positions, import_graph, target_of
 from luminal.torch.calling import CompiledGraph
 from luminal.torch.decompositions import decompositions, kept_whole
-from luminal.torch.options import parse_options
+from luminal.torch.import_fx import ImportedGraph
+from luminal.torch.options import TorchOptions, parse_options
 from luminal.torch.program import build_program
 from luminal.torch.signature import Signature
 
@@ -72,26 +74,46 @@ def compile_exported(
     Raises OptionError for an unknown option, UnsupportedOpError in strict mode for an op without a lowering.
     """
     chosen = parse_options(mode, options)
-    with kept_whole():
-        lowered = program.run_decompositions(decompositions())
-    module = lowered.graph_module
-    fakes = [node.meta.get("val") for node in module.graph.nodes if node.op == "placeholder"]
-    arguments = [_fixed_value(lowered, spec) for spec in lowered.graph_signature.input_specs]
-    target = chosen.target or target_of([value for value in arguments if value is not None])
-    imported = import_graph(module, fakes, chosen, "exported")
-    static = {n for n, spec in enumerate(lowered.graph_signature.input_specs) if spec.kind in PARAMETERS}
-    written = {spec.target for spec in lowered.graph_signature.output_specs if spec.kind in UPDATES}
-    static -= {n for n, spec in enumerate(lowered.graph_signature.input_specs) if spec.target in written}
-    constants = constant_positions(imported, static)
+    found = import_exported(program, chosen)
+    imported, constants, specs = found.imported, found.constants, found.program.graph_signature.input_specs
+    target = chosen.target or target_of([value for value in found.arguments if value is not None])
     compiled = CompiledGraph(
         imported, build_program(imported, target, chosen, constants), constants, chosen.freeze, checked=True
     )
     given = [
         (number, spec.arg.name, fake)
-        for number, (spec, fake) in enumerate(zip(lowered.graph_signature.input_specs, fakes, strict=True))
+        for number, (spec, fake) in enumerate(zip(specs, found.fakes, strict=True))
         if spec.kind is InputKind.USER_INPUT
     ]
-    return ExportedCallable(lowered, compiled, arguments, Signature(given))
+    return ExportedCallable(found.program, compiled, found.arguments, Signature(given))
+
+
+@dataclass(frozen=True)
+class ImportedProgram:
+    """An exported program in decomposed form, its hlo module, and the positions of inputs that never change.
+
+    `fakes` and `arguments`: of each placeholder, its traced value, and the tensor behind it, None for what users give.
+    """
+
+    program: ExportedProgram
+    imported: ImportedGraph
+    constants: list[int]
+    fakes: list[Any]
+    arguments: list[Any]
+
+
+def import_exported(program: ExportedProgram, options: TorchOptions) -> ImportedProgram:
+    """The hlo module of a program; UnsupportedOpError in strict mode for an op without a lowering."""
+    with kept_whole():
+        lowered = program.run_decompositions(decompositions())
+    module = lowered.graph_module
+    fakes = [node.meta.get("val") for node in module.graph.nodes if node.op == "placeholder"]
+    arguments = [_fixed_value(lowered, spec) for spec in lowered.graph_signature.input_specs]
+    imported = import_graph(module, fakes, options, "exported")
+    static = {n for n, spec in enumerate(lowered.graph_signature.input_specs) if spec.kind in PARAMETERS}
+    written = {spec.target for spec in lowered.graph_signature.output_specs if spec.kind in UPDATES}
+    static -= {n for n, spec in enumerate(lowered.graph_signature.input_specs) if spec.target in written}
+    return ImportedProgram(lowered, imported, constant_positions(imported, static), fakes, arguments)
 
 
 def _fixed_value(program: ExportedProgram, spec: Any) -> Any:

@@ -1,0 +1,177 @@
+"""What a build for a GPU leaves in a folder: machine code, texts, the plan, and a manifest that says how to launch it.
+
+    manifest.json   target, versions, parameters and inputs, outputs, kernels with their launches and resources
+    plan.txt        the plan as text: what is called in which order, on which memory
+    plan.json       the same as data (`luminal.plan.plan.plan_from_json`)
+    kernels/        of each kernel NAME.cubin or NAME.hsaco, NAME.ptx or NAME.amdgcn, and NAME.py, Triton's text
+
+Sizes are dims in text, over the symbols of the graph in the plan, and of the function in a kernel.  Tensors are in
+row-major order.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from luminal.dialects.tensor_type import TensorType
+from luminal.emit_triton.aot import CompiledKernel, signature_type, triton_version
+from luminal.emit_triton.emit import ALIGNMENT
+from luminal.emit_triton.kernel import PREFIX, Parameter, TritonKernel
+from luminal.emit_triton.resources import occupancy
+from luminal.emit_triton.worker import ASSEMBLY, BINARY
+from luminal.errors import OptionError
+from luminal.plan.gpu_build import GpuFunction, GpuProgram
+from luminal.plan.plan import KernelStep, plan_to_json
+
+FORMAT = 1
+TRAILING = ("global scratch", "profile scratch")
+"""Pointers that Triton's calling convention adds behind a kernel's own parameters; null where their sizes are 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class BorderTensor:
+    """What a tensor at the border of the graph is to the user.
+
+    `kind` of an input: "parameter" (of the model, given once) or "input"; of a result: "computed" (output `number`),
+    "update" (the same, and the next value of the input of that name), or what of the arguments it is.  `order`: axis i
+    of the memory is axis order[i] of the user's tensor, None where they are the same; axes that the user's tensor
+    repeats have size 1 in memory.
+    """
+
+    name: str
+    kind: str
+    number: int
+    order: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Border:
+    """The inputs of a graph in order, and the model's results."""
+
+    inputs: tuple[BorderTensor, ...]
+    results: tuple[BorderTensor, ...]
+
+
+def check_folder(folder: Path) -> None:
+    """OptionError where a product cannot be written there: it exists and is no empty folder, or its parent is none."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise OptionError(f"{folder} exists and is not an empty folder; name one that does not exist")
+    if not folder.parent.is_dir():
+        raise OptionError(f"{folder.parent} is no folder: {folder.name} cannot be made in it")
+
+
+def write_product(program: GpuProgram, border: Border, folder: Path) -> None:
+    """Write a program; the folder appears whole or not at all.  OptionError where it cannot be written."""
+    check_folder(folder)
+    try:
+        with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as made:
+            whole = Path(made) / "product"
+            _write(program, border, whole)
+            if folder.exists():
+                folder.rmdir()
+            shutil.move(whole, folder)
+    except OSError as error:
+        raise OptionError(f"{folder}: {error.strerror}") from None
+
+
+def _write(program: GpuProgram, border: Border, folder: Path) -> None:
+    kernels = folder / "kernels"
+    kernels.mkdir(parents=True)
+    backend = program.target.backend
+    for function in program.functions.values():
+        for kernel, compiled in zip(function.kernels, function.compiled, strict=True):
+            (kernels / f"{kernel.name}.{BINARY[backend]}").write_bytes(compiled.binary)
+            (kernels / f"{kernel.name}.{ASSEMBLY[backend]}").write_text(compiled.assembly)
+            (kernels / f"{kernel.name}.py").write_text(kernel.source)
+    (folder / "plan.txt").write_text(str(program.plan))
+    (folder / "plan.json").write_text(plan_to_json(program.plan))
+    (folder / "manifest.json").write_text(json.dumps(manifest(program, border), indent=1) + "\n")
+
+
+def manifest(program: GpuProgram, border: Border) -> dict[str, Any]:
+    """What one must know to run a program; OptionError where the border is not that of its graph."""
+    plan, target = program.plan, program.target
+    if len(border.inputs) != len(plan.inputs):
+        raise OptionError(f"the graph has {len(plan.inputs)} inputs, not {len(border.inputs)}")
+    inputs = zip(border.inputs, plan.inputs, strict=True)
+    return {
+        "format": FORMAT,
+        "target": {
+            "name": target.name,
+            "backend": target.backend,
+            "architecture": target.architecture,
+            "warp": target.machine.warp,
+        },
+        "versions": {"luminal": version("luminal"), "triton": triton_version()},
+        "dims": {s.name: {"min": s.minimum, "max": s.maximum} for s in plan.symbols},
+        "alignment": ALIGNMENT,
+        "inputs": [{**asdict(each), **_tensor(type_)} for each, type_ in inputs],
+        "outputs": [
+            {**_tensor(type_), "in_input": dict(plan.updates).get(number)}
+            for number, type_ in enumerate(plan.outputs)
+        ],
+        "results": [asdict(each) for each in border.results],
+        "arena": {
+            "blocks": [{"bytes": str(b.size), "steps": [b.first, b.last]} for b in plan.arena.blocks],
+            "below": plan.arena.below,
+            "order": plan.arena.order,
+        },
+        "steps": [_step(step) for step in plan.steps if isinstance(step, KernelStep)],
+        "functions": {name: _function(program, each) for name, each in program.functions.items()},
+    }
+
+
+def _tensor(type_: TensorType) -> dict[str, Any]:
+    return {"dtype": type_.dtype.name, "shape": [str(size) for size in type_.shape]}
+
+
+def _step(step: KernelStep) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "function": step.kernel,
+        "arguments": step.arguments,
+        "dims": [str(size) for size in step.dims],
+        "workspace": step.workspace if step.workspace >= 0 else None,
+    }
+    return found | ({"fails_where_true": step.message} if step.check else {})
+
+
+def _function(program: GpuProgram, function: GpuFunction) -> dict[str, Any]:
+    launches = zip(function.kernels, function.compiled, strict=True)
+    return {
+        "form": function.candidate.form,
+        "schedule": str(function.candidate.schedule),
+        "estimated_seconds": function.candidate.seconds[0],
+        "workspace_bytes": str(function.workspace_bytes),
+        "workspaces": [str(offset) for offset in function.workspaces],
+        "launches": [_launch(program, kernel, compiled) for kernel, compiled in launches],
+        "refused": function.refused,
+    }
+
+
+def _launch(program: GpuProgram, kernel: TritonKernel, compiled: CompiledKernel) -> dict[str, Any]:
+    target, metadata = program.target, compiled.metadata
+    return {
+        "file": f"kernels/{kernel.name}.{BINARY[target.backend]}",
+        "symbol": metadata["name"],
+        "grid": [str(kernel.grid), "1", "1"],
+        "threads": compiled.resources.warps * target.machine.warp,
+        "shared_bytes": compiled.resources.shared,
+        "parameters": [_parameter(parameter) for parameter in kernel.parameters],
+        "trailing": [
+            {"name": name, "bytes": metadata.get(f"{name.split()[0]}_scratch_size", 0)} for name in TRAILING
+        ],
+        "resources": {**asdict(compiled.resources), "occupancy": occupancy(compiled.resources, target)},
+    }
+
+
+def _parameter(parameter: Parameter) -> Mapping[str, Any]:
+    kinds = {prefix: kind for kind, prefix in PREFIX.items()}
+    kind = kinds[parameter.name.rstrip("0123456789")] if parameter.is_pointer else "size"
+    return {"name": parameter.name, "type": signature_type(parameter), "kind": kind}
