@@ -25,6 +25,7 @@ from luminal.plan.native_kernels import KernelCompiler
 from luminal.search.chooser import Choice, ModelChooser, TimedChooser, Wanted
 from luminal.search.forms import Forms
 from luminal.search.profile import LocalProfiler
+from luminal.search.purse import Purse
 from luminal.search.samples import Samples
 
 KINDS = ("float", "views", "symbolic", "dyadic")
@@ -69,9 +70,12 @@ def collecting(source: str, found: dict[str, Found]) -> Generator[None]:
     """While open, each compilation adds its regions by their keys."""
 
     def chooser(
-        compiler: KernelCompiler, options: CompileOptions, forms: Forms | None = None
+        compiler: KernelCompiler,
+        options: CompileOptions,
+        forms: Forms | None = None,
+        purse: Purse | None = None,
     ) -> TimedChooser:
-        del options
+        del options, purse
         return Collector(source, found, compiler, forms or Forms())
 
     with mock.patch.object(choosers, "timed_chooser", chooser):

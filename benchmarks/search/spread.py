@@ -37,6 +37,7 @@ from luminal.plan.native_kernels import KernelCompiler
 from luminal.search.chooser import TimedChooser
 from luminal.search.forms import Forms
 from luminal.search.profile import Budget, LocalProfiler, Outcome, Trial
+from luminal.search.purse import Purse
 
 SEEDS, QUICK_SEEDS = 10, 2
 BUDGET, QUICK_BUDGET = Budget(12, 60.0, 0.05), Budget(2, 60.0, 0.01)
@@ -123,9 +124,12 @@ def _searched(
     drawn: list[int] = []
 
     def chooser(
-        compiler: KernelCompiler, options: CompileOptions, forms: Forms | None = None
+        compiler: KernelCompiler,
+        options: CompileOptions,
+        forms: Forms | None = None,
+        purse: Purse | None = None,
     ) -> TimedChooser:
-        del options
+        del options, purse
         compiler.objects = objects
         profiler = Drawing(LocalProfiler(HostMeasurer(compiler)), seed, drawn)
         return TimedChooser(choosers.host_machine(choosers.thread_count()), profiler, None, budget, forms)
@@ -146,10 +150,13 @@ def _traced(function: Callable[..., object], inputs: tuple[Tensor, ...]) -> Trac
     original = choosers.timed_chooser
 
     def chooser(
-        compiler: KernelCompiler, options: CompileOptions, forms: Forms | None = None
+        compiler: KernelCompiler,
+        options: CompileOptions,
+        forms: Forms | None = None,
+        purse: Purse | None = None,
     ) -> TimedChooser:
         seen.append(options)
-        return original(compiler, options, forms)
+        return original(compiler, options, forms, purse)
 
     torch._dynamo.reset()
     options: dict[str, Any] = {"candidates": 1, "buckets": "declared"}

@@ -139,7 +139,7 @@ model, example_inputs = lambda x: x if x.sum() > 0 else -x, (torch.ones(4),)
         ("m.py", "raise ValueError('no')", [], "fails: ValueError: no"),
         ("m.py", FUNCTION, ["--dim", "s=4"], "--dim is for graphs of IR text"),
         ("m.py", NOT_EXPORTED, [], "torch.export does not take the model"),
-        ("m.pt2", "no archive", [], "no program of torch.export"),
+        ("m.pt2", "no archive", [], "is no program that this version of torch.export has saved"),
         ("absent", "", [], "No such file"),
         ("sort.mlir", SORT, [], "sort runs in a library of the host"),
     ],

@@ -31,6 +31,7 @@ from luminal.search.chooser import Choice, Wanted
 from luminal.search.forms import Form, forms
 from luminal.search.generate import Candidate
 from luminal.search.profile import Budget
+from luminal.search.purse import Purse
 from luminal.search.record import SearchRecord
 from luminal.search.samples import Samples
 from tests.property.namespaces import graph_names
@@ -47,7 +48,7 @@ class AnySchedule:
     def __init__(self, seed: int, first: bool) -> None:
         self.seed, self.first = seed, first
         self.chosen: dict[str, str] = {}
-        self.record, self.budget = SearchRecord(), Budget()
+        self.record, self.budget, self.purse = SearchRecord(), Budget(), Purse()
 
     def prepare(self, wanted: Iterable[Wanted]) -> None:
         """Nothing: nothing is timed."""

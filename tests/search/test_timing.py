@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ from luminal.dialects.kernel.region_text import region_text
 from luminal.dialects.kernel.schedule import Schedule, parse_schedule
 from luminal.dialects.kernel.terms import Region
 from luminal.errors import SoundnessError
+from luminal.search import timing
 from luminal.search.generate import Candidate
 from luminal.search.profile import Budget, Outcome, suspicious, winner
 from luminal.search.roofline import Estimate
@@ -64,7 +67,9 @@ def test_the_first_stays_unless_another_is_faster_for_certain() -> None:
     assert winner([alone]) is alone
 
 
-def test_kernels_run_in_turn_and_each_is_announced() -> None:
+def test_kernels_run_in_turn_and_each_is_announced(monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks = itertools.count()
+    monkeypatch.setattr(timing, "time", SimpleNamespace(perf_counter=lambda: float(next(ticks))))
     order: list[str] = []
     runs = [lambda name=name: order.append(name) for name in "ab"]
     times = interleave(runs, 0.0, lambda position: order.append(str(position)))
