@@ -20,8 +20,8 @@ from luminal.emit_triton.writes import Meeting
 from luminal.passes.placement_folds import FoldPlacement
 from tests.emit_triton.interpreter import BoundsError, JITFunction, Memory, RaceError, base, interpreting, tl
 from tests.emit_triton.support import Array, check, compare, emit, numbers, run
-from tests.emit_triton.test_triton_memory import ATOMIC, given, scattered
 from tests.emit_triton.test_products import GEMM, gemm
+from tests.emit_triton.test_triton_memory import ATOMIC, given, scattered
 from tests.kernel import regions
 
 M, N, S = dim("m"), dim("n"), dim("s")
