@@ -22,6 +22,8 @@ Trial = tuple[Candidate, Region]
 """A candidate, and the form of the region that it is for."""
 WORTHWHILE = 0.98
 """What part of the incumbent's time a challenger takes at most: less is not worth what chance may have made of it."""
+CALL_NOISE = 1.5e-6
+"""Seconds by which calls of one kernel differ from process to process: of the smallest kernels, the model knows more."""
 TOO_FAST = 4.0
 """How many times faster than all others, or than the model expects with all threads at their peak, is suspicious."""
 
@@ -60,7 +62,7 @@ def winner(outcomes: Sequence[Outcome]) -> Outcome | None:
         return incumbent
     timed = [(outcome.seconds, outcome) for outcome in outcomes if outcome.seconds is not None]
     for seconds, outcome in sorted(timed, key=lambda pair: pair[0]):
-        if seconds > WORTHWHILE * incumbent.seconds:
+        if seconds > WORTHWHILE * incumbent.seconds - CALL_NOISE:
             return incumbent
         if not (outcome.times and incumbent.times) or is_faster(outcome.times, incumbent.times):
             return outcome
