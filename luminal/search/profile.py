@@ -23,7 +23,7 @@ Trial = tuple[Candidate, Region]
 WORTHWHILE = 0.98
 """What part of the incumbent's time a challenger takes at most: less is not worth what chance may have made of it."""
 CALL_NOISE = 1.5e-6
-"""Seconds by which calls of one kernel differ from process to process: of the smallest kernels, the model knows more."""
+"""Seconds by which calls of one kernel differ from process to process: of the smallest, the model knows more."""
 TOO_FAST = 4.0
 """How many times faster than all others, or than the model expects with all threads at their peak, is suspicious."""
 
