@@ -301,18 +301,31 @@ class OuterSearch:
         timed in turn, in more rounds where that is not decided."""
         old_times, new_times = list[float](), list[float]()
         for rounds in ROUNDS:
-            while len(new_times) < rounds:
-                old_seconds, new_seconds = self._again(gone, self.root), self._again(new, self.best)
-                if old_seconds is None or new_seconds is None:
-                    return self._said(old_times, new_times, "there was no time for more", False)
-                old_times.append(old_seconds)
-                new_times.append(new_seconds)
+            while len(new_times) < rounds and self._another_round(gone, new, old_times, new_times):
+                pass
+            if not new_times:
+                break
             is_worthwhile = statistics.median(new_times) <= WORTHWHILE * statistics.median(old_times)
             if is_worthwhile and is_faster(new_times, old_times):
                 return self._said(old_times, new_times, "faster for certain", True)
             if is_faster(old_times, new_times):
                 return self._said(old_times, new_times, "slower for certain", False)
-        return self._said(old_times, new_times, "not faster for certain", False)
+            if len(new_times) < rounds:
+                break
+        else:
+            return self._said(old_times, new_times, "not faster for certain", False)
+        return self._said(old_times, new_times, "there was no time for more", False)
+
+    def _another_round(
+        self, gone: Counter[str], new: Counter[str], old_times: list[float], new_times: list[float]
+    ) -> bool:
+        """Whether there was time to time both plans once more."""
+        old_seconds, new_seconds = self._again(gone, self.root), self._again(new, self.best)
+        if old_seconds is None or new_seconds is None:
+            return False
+        old_times.append(old_seconds)
+        new_times.append(new_seconds)
+        return True
 
     def _again(self, counts: Counter[str], state: State) -> float | None:
         """Seconds of some regions of a state, timed again; None where there is no time for it."""

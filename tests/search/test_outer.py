@@ -222,12 +222,22 @@ def test_noise_hides_no_gain_and_makes_none(partition: Partition, model: Cuts) -
     assert sum(kept) <= 8
 
 
-def test_without_time_for_three_rounds_the_models_cuts_stay(partition: Partition, model: Cuts) -> None:
+def test_without_time_for_a_round_the_models_cuts_stay(partition: Partition, model: Cuts) -> None:
+    found, best, profiler = search(partition, model, merging_is_slow)
+    gone, new = found.root.counts - best.counts, best.counts - found.root.counts
+    found.deadline = profiler.clock.now
+    assert not found._is_faster(gone, new)
+    assert (
+        found.verdict == "best cuts given up: 0 rounds in turn with the model's, there was no time for more"
+    )
+
+
+def test_what_is_out_of_reach_needs_no_three_rounds(partition: Partition, model: Cuts) -> None:
     found, best, profiler = search(partition, model, merging_is_slow)
     gone, new = found.root.counts - best.counts, best.counts - found.root.counts
     found.deadline = profiler.clock.now + 2 * CALL
-    assert not found._is_faster(gone, new)
-    assert re.search(r"given up: \d rounds in turn .*there was no time for more", found.verdict)
+    assert found._is_faster(gone, new)
+    assert re.search(r"kept: [12] rounds in turn .*faster for certain", found.verdict)
 
 
 # ---- with the database

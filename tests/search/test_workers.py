@@ -100,7 +100,7 @@ def test_a_candidate_that_fails_while_it_is_timed_is_the_one_that_is_named(crew:
     region = small()
     trials = first_trials(region)
     bad = trials[1][0]
-    profiler = WorkerProfiler(Failing(fault, str(bad.schedule), first=6), crew, patience=0.5)
+    profiler = WorkerProfiler(Failing(fault, str(bad.schedule), first=5), crew, patience=0.5)
     with pytest.warns(CandidateWarning):
         outcomes = profile(profiler, region, trials)
     assert [bool(outcome.reason) for outcome in outcomes] == [False, True, False]
