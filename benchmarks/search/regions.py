@@ -8,24 +8,22 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
-from unittest import mock
 
 import torch
 from torch import Tensor
 
 from benchmarks import attention, encoder
+from benchmarks.search.choosing import chosen_by
 from benchmarks.search.llama import SMALL, llama, token_ids
 from luminal.bench_report import LeftOutError, needed
 from luminal.dialects.kernel.region_text import parse_region, region_text
 from luminal.dialects.kernel.terms import Region
 from luminal.options import CompileOptions, thread_count
-from luminal.plan import choosers
 from luminal.plan.measure import HostMeasurer, host_machine
 from luminal.plan.native_kernels import KernelCompiler
 from luminal.search.chooser import Choice, ModelChooser, TimedChooser, Wanted
 from luminal.search.forms import Forms
 from luminal.search.profile import LocalProfiler
-from luminal.search.purse import Purse
 from luminal.search.samples import Samples
 
 KINDS = ("float", "views", "symbolic", "dyadic")
@@ -69,16 +67,11 @@ class Collector(TimedChooser):
 def collecting(source: str, found: dict[str, Found]) -> Generator[None]:
     """While open, each compilation adds its regions by their keys."""
 
-    def chooser(
-        compiler: KernelCompiler,
-        options: CompileOptions,
-        forms: Forms | None = None,
-        purse: Purse | None = None,
-    ) -> TimedChooser:
-        del options, purse
-        return Collector(source, found, compiler, forms or Forms())
+    def chooser(compiler: KernelCompiler, options: CompileOptions, forms: Forms) -> TimedChooser:
+        del options
+        return Collector(source, found, compiler, forms)
 
-    with mock.patch.object(choosers, "timed_chooser", chooser):
+    with chosen_by(chooser):
         yield
 
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import torch
@@ -21,6 +20,7 @@ from xdsl.context import Context
 from xdsl.parser import Parser
 
 from benchmarks import attention
+from benchmarks.search.choosing import chosen_by
 from benchmarks.search.llama import SHAPE, SMALL, llama, token_ids
 from benchmarks.search.turns import turns
 from luminal.bench_report import LeftOutError, Report, Settings
@@ -37,7 +37,6 @@ from luminal.plan.native_kernels import KernelCompiler
 from luminal.search.chooser import TimedChooser
 from luminal.search.forms import Forms
 from luminal.search.profile import Budget, LocalProfiler, Outcome, Trial
-from luminal.search.purse import Purse
 
 SEEDS, QUICK_SEEDS = 10, 2
 BUDGET, QUICK_BUDGET = Budget(12, 60.0, 0.05), Budget(2, 60.0, 0.01)
@@ -123,13 +122,8 @@ def _searched(
     """
     drawn: list[int] = []
 
-    def chooser(
-        compiler: KernelCompiler,
-        options: CompileOptions,
-        forms: Forms | None = None,
-        purse: Purse | None = None,
-    ) -> TimedChooser:
-        del options, purse
+    def chooser(compiler: KernelCompiler, options: CompileOptions, forms: Forms) -> TimedChooser:
+        del options
         compiler.objects = objects
         profiler = Drawing(LocalProfiler(HostMeasurer(compiler)), seed, drawn)
         return TimedChooser(choosers.host_machine(choosers.thread_count()), profiler, None, budget, forms)
@@ -138,7 +132,7 @@ def _searched(
     for name, factory in all_dialects().items():
         context.register_dialect(name, factory)
     module = Parser(context, traced.hlo).parse_module()
-    with mock.patch.object(choosers, "timed_chooser", chooser):
+    with chosen_by(chooser):
         made = compile_module(module, "cpu", replace(traced.options, cache=False))
     assert isinstance(made, PlanExecutable)
     return made, drawn
@@ -149,18 +143,13 @@ def _traced(function: Callable[..., object], inputs: tuple[Tensor, ...]) -> Trac
     seen: list[CompileOptions] = []
     original = choosers.timed_chooser
 
-    def chooser(
-        compiler: KernelCompiler,
-        options: CompileOptions,
-        forms: Forms | None = None,
-        purse: Purse | None = None,
-    ) -> TimedChooser:
+    def chooser(compiler: KernelCompiler, options: CompileOptions, forms: Forms) -> TimedChooser:
         seen.append(options)
-        return original(compiler, options, forms, purse)
+        return original(compiler, options, forms)
 
     torch._dynamo.reset()
     options: dict[str, Any] = {"candidates": 1, "buckets": "declared"}
-    with torch.inference_mode(), collect() as levels, mock.patch.object(choosers, "timed_chooser", chooser):
+    with torch.inference_mode(), collect() as levels, chosen_by(chooser):
         torch.compile(function, backend="luminal", dynamic=False, fullgraph=True, options=options)(*inputs)
     (level,) = levels
     return Traced(level["hlo"], replace(seen[0], candidates=0))
