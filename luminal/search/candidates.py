@@ -49,12 +49,12 @@ def legal_candidates(
         for form, generator in zip(every, generators, strict=True)
         for candidate in generator.suggested(for_all=not coarse)
     ]
-    if not coarse:
+    if coarse:
+        in_order = ordered(found, machine)
+    else:
         found += [each for form in every for each in _narrow(form, machine, samples)]
         found += _variants(ordered(found, machine), dict(zip(named, generators, strict=True)), machine)
-    in_order = ordered(found, machine)
-    if not coarse:
-        in_order = wide_second(behind_variants(in_order), machine)
+        in_order = wide_second(behind_variants(ordered(found, machine)), machine)
     every_one = (*in_order, *generators[0].fallbacks())
     seen.candidates += {(each.form, str(each.schedule)): each for each in every_one}.values()
     for candidate in seen.candidates:

@@ -300,21 +300,22 @@ class OuterSearch:
         """Whether new regions are faster than those that they replace, for certain and by what is worthwhile: both are
         timed in turn, in more rounds where that is not decided."""
         old_times, new_times = list[float](), list[float]()
+        why = "not faster for certain"
         for rounds in ROUNDS:
             while len(new_times) < rounds and self._another_round(gone, new, old_times, new_times):
                 pass
-            if not new_times:
-                break
-            is_worthwhile = statistics.median(new_times) <= WORTHWHILE * statistics.median(old_times)
-            if is_worthwhile and is_faster(new_times, old_times):
+            if new_times and self._is_worthwhile(old_times, new_times):
                 return self._said(old_times, new_times, "faster for certain", True)
-            if is_faster(old_times, new_times):
+            if new_times and is_faster(old_times, new_times):
                 return self._said(old_times, new_times, "slower for certain", False)
             if len(new_times) < rounds:
+                why = "there was no time for more"
                 break
-        else:
-            return self._said(old_times, new_times, "not faster for certain", False)
-        return self._said(old_times, new_times, "there was no time for more", False)
+        return self._said(old_times, new_times, why, False)
+
+    def _is_worthwhile(self, old_times: list[float], new_times: list[float]) -> bool:
+        is_less = statistics.median(new_times) <= WORTHWHILE * statistics.median(old_times)
+        return is_less and is_faster(new_times, old_times)
 
     def _another_round(
         self, gone: Counter[str], new: Counter[str], old_times: list[float], new_times: list[float]
