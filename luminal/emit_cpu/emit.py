@@ -7,7 +7,8 @@ where `threads` is 1). The result is 0, or a status.
 
 A tile is unrolled: each coordinate of its plain axes is one LLVM value, a vector where it has a lane axis.
 Loops are those of the placed form. A loop over a ragged index is written twice where guards hang on it: for
-whole iterations, in which the guards are known to hold, and for the one that is cut.
+whole iterations, in which the guards are known to hold, and for the one that is cut. The body of a loop in which
+masks of loads may hold throughout is written twice too (interior.py).
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ from dataclasses import dataclass
 
 from xdsl.ir import Block, SSAValue
 
-from luminal.dialects.kernel.placed import GuardOp
+from luminal.dialects.kernel.placed import ApplyOp, GuardOp
 from luminal.dialects.kernel.placed_base import reference_of
 from luminal.dialects.kernel.placed_loops import AllocateOp, ForOp, FunctionOp, ParallelOp
 from luminal.dialects.kernel.placed_types import Loop
 from luminal.dim import Dim, as_dim, dim_max
+from luminal.emit_cpu.interior import holds, interiors
 from luminal.emit_cpu.jit import Target
 from luminal.emit_cpu.text import Function, Index, Module, Value
 from luminal.emit_cpu.tiles import TileWriter, guard_is_trivial
@@ -82,7 +84,7 @@ class _Emitter:
         self.function, self.target = function, target
         self.name = function.sym_name.data
         self.module = Module()
-        self.splits = _splits(function)
+        self.splits, self.interiors = _splits(function), interiors(function)
         self.offsets: dict[SSAValue, Dim] = {}
         self.shared, self.private = as_dim(0), as_dim(0)
         self._lay_out(function)
@@ -246,7 +248,9 @@ class LoopWriter:
 
     def body(self, op: ForOp, iteration: Index, values: Sequence[Value], full: bool) -> list[Value]:
         block = op.body.block
-        return self.with_variables([(block.args[0], iteration, full)], lambda: self.block(block, values))
+        return self.with_variables(
+            [(block.args[0], iteration, full)], lambda: self.inside(block, full, values)
+        )
 
     def with_variables(
         self, variables: Sequence[tuple[SSAValue, Index, bool]], write: Callable[[], list[Value]]
@@ -261,6 +265,32 @@ class LoopWriter:
             return write()
         finally:
             tiles.full.difference_update(variable for variable, _, _ in variables)
+
+    def inside(self, block: Block, full: bool, carried: Sequence[Value] = ()) -> list[Value]:
+        """Write a block: without the masks that hold in all of it where they do, else with them."""
+        tiles, parts = self.tiles, self.emitter.interiors.get(block, ())
+        if block in self.emitter.splits and not full:
+            return self.block(block, carried)
+        whole: Index | bool = True
+        held: list[ApplyOp] = []
+        for part in parts:
+            found = holds(part, block, tiles)
+            if found is None or found is False:
+                continue
+            held.append(part.compare)
+            if isinstance(found, Value):
+                whole = self.f.op("and", whole, found) if isinstance(whole, Value) else found
+
+        def without() -> list[Value]:
+            tiles.held.update(held)
+            try:
+                return self.block(block, carried)
+            finally:
+                tiles.held.difference_update(held)
+
+        if isinstance(whole, Value):
+            return self.f.choose(whole, without, lambda: self.block(block, carried))
+        return without()
 
     # Parallel loops
 
@@ -336,7 +366,7 @@ class LoopWriter:
                     (variable, value, full and loop.data.ragged and not loop.data.masked)
                     for variable, value, loop in zip(block.args, point, op.loops, strict=True)
                 ]
-                return self.with_variables(variables, lambda: self.block(block))
+                return self.with_variables(variables, lambda: self.inside(block, full))
 
         if not ragged or any(bound == 0 for _, bound in ragged):
             copy(False)

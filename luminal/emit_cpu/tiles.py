@@ -37,6 +37,7 @@ from luminal.emit_cpu.arithmetic import (
     memory_element,
     register_type,
 )
+from luminal.emit_cpu.interior import Part, always_holds, part_of
 from luminal.emit_cpu.jit import Target
 from luminal.emit_cpu.text import (
     Function,
@@ -73,6 +74,8 @@ class TileWriter(AddressWriter):
         super().__init__(f, sizes, symbols)
         self.target, self.licensed = target, contract
         self.full: set[SSAValue] = set()
+        self.held: set[ApplyOp] = set()
+        """comparisons that are known to hold in the code that is being written"""
         self.frames: dict[Block, dict[object, Value]] = {}
         self.pending: dict[Block, list[LoadOp]] = {}
         self.open: list[Block] = []
@@ -239,7 +242,14 @@ class TileWriter(AddressWriter):
         return f.compare("icmp sgt", f.operand(limit, "i64"), 0)
 
     def _apply(self, op: ApplyOp, point: Point) -> Value:
+        if op in self.held:
+            return TRUE
         lanes, name, variant = lanes_in(op.tile), op.op.data, op.variant.data if op.variant else ""
+        part = part_of(op)
+        if part is not None and always_holds(part, self, point):
+            return TRUE
+        if part is not None and (mask := self._lanes_within(part, point)) is not None:
+            return mask
         if name == "bits" and variant == "and" and op.tile.dtype.is_bool:
             values = [self.value(operand, point) for operand in op.inputs]
             known = [is_true(value) for value in values]
@@ -250,6 +260,16 @@ class TileWriter(AddressWriter):
         return apply_elementwise(
             self.f, name, variant, operands, dtypes, op.tile.dtype, self.target, self.licensed
         )
+
+    def _lanes_within(self, part: Part, point: Point) -> Value | None:
+        """The mask of lanes in which a comparison holds, without indices of 64 bits; None where they do not ascend."""
+        f, address, tile = self.f, part.index.address.data, part.index.tile
+        step = address.axis_strides[-1].constant if tile.lane else None
+        if tile.lane is None or step is None or not 0 < step < 1 << 16:
+            return None
+        first = self.affine(part.index.variables, address.strides, self.offset(address, tile.axes, point))
+        below = f.lanes_below(f.index("sub", part.limit, first), tile.lane.extent, step)
+        return f.op("xor", below, constant_bits(below.type, 1)) if part.is_lower else below
 
     def _mask(self, mask: SSAValue | None, point: Point) -> Value | None:
         """A mask's value, scalar or vector; None where it is known to hold."""

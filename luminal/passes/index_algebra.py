@@ -7,7 +7,7 @@ one (`LeafSplit` is raised and the region formed again) and falls back to divisi
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -262,9 +262,21 @@ class IndexAlgebra:
             return True
         return False if known_less_equal(0, low) else None
 
+    def within(self, index: Index, low: Dim, high: Dim) -> Term:
+        """The bool term `low <= index < high`; the same for every pair of index and bounds that say the same."""
+        moved = self.scaled(index, 1, -index.affine.offset)
+        start, limit = (Index(Affine((), bound - index.affine.offset)) for bound in (low, high))
+        return self.both(self.compare(start, moved, "le"), self.compare(moved, limit, "lt"))
+
     def both(self, left: Term | None, right: Term) -> Term:
-        """The conjunction of two predicates; None is true."""
-        return right if left is None else self.apply("bits", (left, right), "and", bool_)
+        """The conjunction of two predicates, each part of it once; None is true."""
+        if left is None:
+            return right
+        known = set(conjuncts(left))
+        for part in conjuncts(right):
+            if part not in known:
+                left = self.apply("bits", (left, part), "and", bool_)
+        return left
 
     def apply(self, op: str, operands: tuple[Term, ...], variant: str | None, dtype: DType) -> Term:
         """An elementwise term, simplified where that changes no bit."""
@@ -330,6 +342,15 @@ class IndexAlgebra:
 
 _FAR = 1 << 61
 _INTEGER_OPS = frozenset({"add", "mul", "less_than", "max", "min", "recip", "mod"})
+
+
+def conjuncts(term: Term) -> Iterator[Term]:
+    """The predicates that hold together where a bool term does, from left to right."""
+    if term.op == "bits" and term.attribute == "and" and term.dtype is bool_:
+        for operand in term.operands:
+            yield from conjuncts(operand)
+    else:
+        yield term
 
 
 def _strides(sizes: Sequence[Dim]) -> list[Dim]:

@@ -21,7 +21,7 @@ import numpy as np
 from luminal.dialects.graph_op import DEFAULT_LICENCES
 from luminal.dialects.kernel.elementwise import VARIANT
 from luminal.dialects.kernel.monoids import identity_bits
-from luminal.dialects.kernel.terms import Affine, Output, Term, TermTable
+from luminal.dialects.kernel.terms import Output, Term, TermTable
 from luminal.dim import Dim, as_dim, typical
 from luminal.dtype import DType, cast_array, f32, f64, from_bits, i64, to_bits
 from luminal.errors import CompileError
@@ -306,27 +306,27 @@ def _window(walk: RegionWalk, value: Value, point: Point) -> Request:
 
 
 def _pad(walk: RegionWalk, value: Value, point: Point) -> Request:
-    """select(index < low, bits, select(index - low < size, source, bits)) for each axis; nothing outside is read."""
+    """select(index inside of the source, source, bits); nothing outside is read.
+
+    A guarded load is zero outside, so that a pad of memory with zeros needs no select.
+    """
     source, algebra = value.operands[0], walk.algebra
     outside = walk.widen(walk.table.constant(value.integer("bits"), value.dtype))
-    guard, indices = point.guard, list[Index]()
-    checks: list[tuple[Term, bool]] = []
+    inside, indices = algebra.true, list[Index]()
     for index, low, size in zip(point.indices, value.dims("low"), source.shape, strict=True):
-        moved = algebra.scaled(index, 1, -low)
-        start, limit = Index(Affine((), low)), Index(Affine((), size))
-        checks += [(algebra.compare(moved, limit, "lt"), True), (algebra.compare(index, start, "lt"), False)]
-        for held in (algebra.compare(moved, limit, "lt"), algebra.compare(start, index, "le")):
-            guard = guard if held is algebra.true else algebra.both(guard, held)
-        indices.append(moved)
-    if guard is algebra.false or any(
-        check is (algebra.false if inside else algebra.true) for check, inside in checks
-    ):
+        inside = algebra.both(inside, algebra.within(index, low, low + size))
+        indices.append(algebra.scaled(index, 1, -low))
+    if inside is algebra.true:
+        return (yield source, walk.at(source, indices, point.guard))
+    if inside is algebra.false:
         return outside
-    term = yield source, walk.at(source, indices, guard)
-    for check, inside in checks:
-        arms = (check, term, outside) if inside else (check, outside, term)
-        term = algebra.apply("select", arms, None, term.dtype)
-    return term
+    term = yield source, walk.at(source, indices, algebra.both(point.guard, inside))
+    read = term.operands[0] if term.op == "cast" else term
+    if read.op == "load" and outside is walk.zero(outside.dtype):
+        return term
+    if term.op == "select" and term.operands[2] is outside:
+        inside, term = algebra.both(inside, term.operands[0]), term.operands[1]
+    return algebra.apply("select", (inside, term, outside), None, term.dtype)
 
 
 def _reshape(walk: RegionWalk, value: Value, point: Point) -> Request:

@@ -26,6 +26,8 @@ from luminal.search.shapes import (
 
 # Vectors of lanes, rows of a register tile, tiles of a block; whether rows are packed; whether columns stand outside.
 TILES = ((4, 3, 2, 1), (12, 8, 6, 4, 2, 1), (1, 4, 16), (False, True), (False, True))
+ODD_TILES = (14, 7)
+"""Rows of a register tile where they divide their index: images are 7, 14, 28, 56 or 112 wide."""
 COARSE_TILES = ((4, 2, 1), (8, 4, 1), (4, 1), (False, True), (False,))
 
 PARTIAL_STEPS = (256, 192, 320, 128, 160, 96)
@@ -223,14 +225,18 @@ class NestGenerator:
             if not columns or not contraction.rows:
                 continue
             lane = min(columns, key=lambda index: (view.strides.get(index, 1 << 60), index))
-            row = max(contraction.rows, key=lambda index: self.shapes.sizes[index])
+            row = max(
+                contraction.rows,
+                key=lambda index: (self.shapes.sizes[index], -view.strides.get(index, 1 << 60), index),
+            )
             stops = view.stops | {contraction.reduction}
             others = tuple(root for root in view.roots if root is not contraction.reduction)
             extra = self._row_seconds(replace(view, roots=others), stops, lane, 1)
             outer = self.tiles[2:]
             if view.at is not None:  # rows are blocked around the stage already
                 outer = ((1,), (not _is_plain(contraction.left, view),), self.tiles[4])
-            for vectors, tile in itertools.product(*self.tiles[:2]):
+            exact = [tile for tile in ODD_TILES if self.shapes.is_static(row) and self._fits(row, tile)]
+            for vectors, tile in itertools.product(self.tiles[0], (*exact, *self.tiles[1])):
                 if tile * vectors + vectors + 1 > self.machine.registers:
                     continue
                 if (

@@ -324,3 +324,22 @@ def test_a_carried_loop() -> None:
     expected = data.reshape(3, 4) @ np.array([8, 4, 2, 1], np.float32)
     np.testing.assert_array_equal(evaluate(region, [data], {})[0], expected)
     assert region_text(parse_region(region_text(region))) == region_text(region)
+
+
+def test_a_pad_of_memory_with_zeros_needs_no_select() -> None:
+    """Guards of both axes once each, on the load alone; a pad with another number selects."""
+
+    def body(bits: float):
+        return lambda b, x: b.pad(b.pad(x, (1, 0), (2, 0), bits), (0, 3), (0, 1), bits)
+
+    padded = one([tensor(5, 6)], body(0.0))
+    assert "select" not in padded and padded.count("= less_than") == 4
+    other = one([tensor(5, 6)], body(1.0))
+    assert other.count("= select") == 1 and other.count("= less_than") == 4
+
+
+def test_a_pad_of_what_is_computed_selects_once() -> None:
+    found = one([tensor(5, 6)], lambda b, x: b.pad(b.pad(b.exp2(x), (1, 0), (2, 0)), (0, 3), (0, 1)))
+    assert found.count("= select") == 1
+    graph = graph_of([tensor(5, 6)], lambda b, x: b.pad(b.exp2(x), (1, 2), (2, 1)))
+    same(graph, [numbers(5, 6)])
