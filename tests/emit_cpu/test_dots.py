@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from luminal.dialects.kernel.schedule import parse_schedule
-from luminal.dialects.kernel.terms import Affine, Argument, Output, Region, TermTable
-from luminal.dim import Dim, as_dim, dim
+from luminal.dim import dim
 from luminal.dtype import DType, bf16, f16, f32, i8, i16, i32, u8
 from luminal.emit_cpu.emit import emit_function
 from luminal.emit_cpu.jit import Target, assembly, compile_object
@@ -17,47 +16,10 @@ from luminal.emit_cpu.native import compile_function
 from luminal.errors import ScheduleError
 from luminal.passes.place import place
 from tests.emit_cpu.test_emit import HOST, LICENCES, X86, check
+from tests.kernel.products import inputs, product
 
 ARM = Target("aarch64-unknown-linux-gnu", "generic", "+neon,+fullfp16,+dotprod,+i8mm", 128, 32)
 M, N, K = dim("m"), dim("n"), dim("k")
-
-
-def product(
-    m: Dim | int,
-    n: Dim | int,
-    k: Dim | int,
-    dtypes: tuple[DType, DType],
-    total: DType,
-    transposed: bool = False,
-) -> Region:
-    """out[i, j] = sum over k of a[i, k] * b[k, j], or b[j, k], both widened to the dtype of the sum."""
-    rows, columns, inner = map(as_dim, (m, n, k))
-    table = TermTable()
-    a = table.read(0, Affine.of({"i": inner, "k": 1}), dtypes[0])
-    strides = {"k": 1, "j": inner} if transposed else {"k": columns, "j": 1}
-    b = table.read(1, Affine.of(strides), dtypes[1])
-    left, right = (table.apply("cast", (x,), "none", total) for x in (a, b))
-    result = table.reduce("sum", ["k"], (table.apply("mul", (left, right), None, total),))
-    output = Output(result, rows * columns, Affine.of({"i": columns, "j": 1}), indices=frozenset("ij"))
-    arguments = [Argument(dtypes[0], rows * inner), Argument(dtypes[1], inner * columns)]
-    return Region(table, {"i": rows, "j": columns, "k": inner}, arguments, [output])
-
-
-def integers(rng: np.random.Generator, size: int, dtype: DType) -> np.ndarray:
-    """All values, the limits more often than others."""
-    limits = np.iinfo(dtype.numpy)
-    values = rng.integers(limits.min, limits.max, size, endpoint=True)
-    often = rng.integers(0, 3, size)
-    return np.where(often == 0, limits.min, np.where(often == 1, limits.max, values)).astype(dtype.numpy)
-
-
-def inputs(region: Region, dims: dict[str, int], seed: int = 0) -> list[np.ndarray]:
-    rng = np.random.default_rng(seed)
-    sizes = [(a.dtype, a.elements.evaluate(dims)) for a in region.arguments]
-    return [
-        rng.standard_normal(size).astype(dtype.numpy) if dtype.is_float else integers(rng, size, dtype)
-        for dtype, size in sizes
-    ]
 
 
 def schedules(group: int, lanes: int, transposed: bool) -> list[str]:
