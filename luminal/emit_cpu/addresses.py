@@ -20,6 +20,7 @@ from luminal.dim import Dim
 from luminal.emit_cpu.arithmetic import memory_element
 from luminal.emit_cpu.sizes import DimEmitter
 from luminal.emit_cpu.text import Function, Index, Lines, Value
+from luminal.emit_cpu.vectors import elements_in
 
 Point = Mapping[TileAxis, int]
 
@@ -33,12 +34,13 @@ class Scope:
 
 
 def lanes_in(tile: Tile) -> int:
-    return tile.lane.extent if tile.lane else 0
+    """Elements of the vectors that a tile is held in; 0 where it is held in scalars."""
+    return elements_in(tile.vector)
 
 
 def points(axes: Sequence[TileAxis]) -> list[Point]:
     """Coordinates of the plain axes, the last running fastest."""
-    plain = [axis for axis in axes if not axis.lane]
+    plain = [axis for axis in axes if not axis.in_vector]
     return [
         dict(zip(plain, steps, strict=True)) for steps in itertools.product(*(range(a.extent) for a in plain))
     ]
@@ -114,7 +116,7 @@ class AddressWriter:
     def offset(self, address: Address, axes: Sequence[TileAxis], point: Point) -> Dim:
         offset = address.offset
         for axis, stride in zip(axes, address.axis_strides, strict=True):
-            if not axis.lane and point[axis]:
+            if not axis.in_vector and point[axis]:
                 offset = offset + stride * point[axis]
         return offset
 

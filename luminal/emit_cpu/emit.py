@@ -138,7 +138,7 @@ class _Emitter:
 
     def _writer(self, f: Function, arguments: Value, sizes: Value) -> TileWriter:
         licences = {attribute.data for attribute in self.function.licences}
-        writer = TileWriter(f, self.target, "contract" in licences, sizes, self.function.symbol_names)
+        writer = TileWriter(f, self.target, frozenset(licences), sizes, self.function.symbol_names)
         writer.aliases = self.aliases
         writer.bind_arguments(self.function.body.block.args, arguments)
         return writer

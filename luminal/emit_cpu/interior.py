@@ -127,7 +127,7 @@ def always_holds(part: Part, tiles: AddressWriter, point: Point) -> bool:
         else:
             return False
     for axis, stride in zip(part.index.tile.axes, address.axis_strides, strict=True):
-        if axis.lane:
+        if axis.in_vector:
             spans.append(stride * (axis.extent - 1))
     extreme = _extreme(offset, spans, part.is_lower)
     least, greatest = (None, None) if extreme is None else extreme.bounds()

@@ -75,7 +75,7 @@ class Target:
     @staticmethod
     def avx2() -> Target:
         """x86-64 with AVX2, FMA and F16C, and nothing newer."""
-        return Target("x86_64-unknown-linux-gnu", "haswell", "", 256, 16)
+        return Target("x86_64-unknown-linux-gnu", "haswell", "+avx2,+fma,+f16c", 256, 16)
 
     @staticmethod
     def aarch64() -> Target:

@@ -394,14 +394,14 @@ class Function:
             gathered = self.insert(gathered, result, lane)
         return gathered
 
-    def lanes_below(self, limit: Index, lanes: int, step: int = 1) -> Value:
-        """The mask of lanes with lane * step < limit (any i64; none where it is negative)."""
+    def lanes_below(self, limit: Index, places: Sequence[int]) -> Value:
+        """The mask of lanes whose place, at least 0, is below the limit (any i64)."""
         if isinstance(limit, int):
-            return lane_constants("i1", [int(lane * step < limit) for lane in range(lanes)])
-        capped = self.index("smin", self.index("smax", limit, 0), lanes * step)
+            return lane_constants("i1", [int(place < limit) for place in places])
+        capped = self.index("smin", self.index("smax", limit, 0), max(places) + 1)
         assert isinstance(capped, Value)
-        wide = self.splat(self.convert("trunc", capped, "i32"), lanes)
-        return self.compare("icmp ult", lane_constants("i32", range(0, lanes * step, step)), wide)
+        wide = self.splat(self.convert("trunc", capped, "i32"), len(places))
+        return self.compare("icmp ult", lane_constants("i32", places), wide)
 
     # Memory
     def alloca(self, type_: str, count: int = 1, align: int = 0) -> Value:

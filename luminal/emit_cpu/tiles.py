@@ -26,36 +26,33 @@ from luminal.dialects.kernel.placed import (
 )
 from luminal.dialects.kernel.placed_base import reference_of, tile_of
 from luminal.dialects.kernel.placed_loops import ForOp, YieldOp
-from luminal.dialects.kernel.placed_types import Tile
-from luminal.dim import Dim, as_dim
+from luminal.dialects.kernel.placed_types import TileAxis
+from luminal.dim import as_dim
 from luminal.dtype import DType
-from luminal.emit_cpu.addresses import AddressWriter, Point, lanes_in, points
+from luminal.emit_cpu.accesses import AccessWriter, vector_strides
+from luminal.emit_cpu.addresses import Point, lanes_in, points
 from luminal.emit_cpu.arithmetic import (
     apply_elementwise,
     combine,
     combine_pair,
-    memory_element,
     register_type,
 )
+from luminal.emit_cpu.dots import dot_product
 from luminal.emit_cpu.interior import Part, always_holds, part_of
 from luminal.emit_cpu.jit import Target
 from luminal.emit_cpu.text import (
     Function,
     Index,
     Value,
-    bits_of,
     constant_bits,
     lane_constants,
     lanes_of,
     vector_of,
-    with_element,
     zero,
 )
+from luminal.emit_cpu.vectors import coordinates, elements_in, neighbours, spread
 
 TRUE = Value("i1", "true")
-ZEROS = "luminal_zeros"
-SPARE_BYTES = 1024
-"""the largest vector that the emitter makes: what a masked-off access reads or writes instead"""
 
 DEEPEST = 64
 """operations that may wait for one another: a longer chain is written piece by piece"""
@@ -65,14 +62,14 @@ def is_true(value: Value) -> bool:
     return value.text in ("true", "splat (i1 true)")
 
 
-class TileWriter(AddressWriter):
+class TileWriter(AccessWriter):
     """Writes tiles into one LLVM function."""
 
     def __init__(
-        self, f: Function, target: Target, contract: bool, sizes: Value, symbols: Sequence[str]
+        self, f: Function, target: Target, licences: frozenset[str], sizes: Value, symbols: Sequence[str]
     ) -> None:
         super().__init__(f, sizes, symbols)
-        self.target, self.licensed = target, contract
+        self.target, self.licences, self.licensed = target, licences, "contract" in licences
         self.full: set[SSAValue] = set()
         self.held: set[ApplyOp] = set()
         """comparisons that are known to hold in the code that is being written"""
@@ -80,8 +77,6 @@ class TileWriter(AddressWriter):
         self.pending: dict[Block, list[LoadOp]] = {}
         self.open: list[Block] = []
         self.depths: dict[SSAValue, int] = {}
-        self.spare: Value | None = None
-        self.aliases: dict[SSAValue, str] = {}
 
     # Blocks
 
@@ -123,8 +118,8 @@ class TileWriter(AddressWriter):
             inner = [use.operation for use in result.uses if use.operation.parent_block() is not block]
             for point in points(tile_of(result).axes) if inner else ():
                 self.value(result, point)
-                for lanes in sorted({_lanes_of_user(user) for user in inner}):
-                    self.wide(result, point, lanes)
+                for axes in dict.fromkeys(_vector_of_user(user) for user in inner):
+                    self.wide(result, point, axes)
         if isinstance(op, LoadOp):
             self.pending[block].append(op)
 
@@ -154,33 +149,33 @@ class TileWriter(AddressWriter):
     def value(self, value: SSAValue, point: Point) -> Value:
         """One coordinate of a value; `point` may have axes that it lacks."""
         block = _block(value)
-        key = (value, tuple(point[axis] for axis in tile_of(value).axes if not axis.lane))
+        key = (value, tuple(point[axis] for axis in tile_of(value).axes if not axis.in_vector))
         frame = self.frames[block]
         if key not in frame:
             op = value.owner
             assert isinstance(op, Operation), "a block's arguments are bound when it opens"
-            own = {axis: point[axis] for axis in tile_of(value).axes if not axis.lane}
+            own = {axis: point[axis] for axis in tile_of(value).axes if not axis.in_vector}
             for result, computed in zip(op.results, self._compute(op, own), strict=True):
                 frame[result, key[1]] = computed
         return frame[key]
 
-    def wide(self, value: SSAValue, point: Point, lanes: int) -> Value:
-        """A coordinate as a vector of `lanes`, or a scalar where that is 0; a scalar is spread once."""
+    def wide(self, value: SSAValue, point: Point, axes: tuple[TileAxis, ...]) -> Value:
+        """A coordinate as a vector of these axes, or a scalar where there are none; it is spread once."""
         owner = value.owner
         if isinstance(owner, ConstantOp):
-            return constant_bits(register_type(tile_of(value).dtype, lanes), owner.bits.data)
-        scalar = self.value(value, point)
-        if not lanes or lanes_of(scalar.type):
-            return scalar
-        if is_true(scalar):
-            return constant_bits(vector_of("i1", lanes), 1)
-        # A vector of an outer block's scalar is known there if that block spread it; else in this block
-        # alone.
-        key = (scalar.text, lanes)
+            return constant_bits(register_type(tile_of(value).dtype, elements_in(axes)), owner.bits.data)
+        found = self.value(value, point)
+        if is_true(found):
+            return constant_bits(vector_of("i1", elements_in(axes)), 1)
+        own = tile_of(value).vector if lanes_of(found.type) else ()
+        if not {*own} < {*axes}:
+            return found
+        # A vector of an outer block's value is known there if that block spread it; else in this block alone.
+        key = (found.text, axes)
         outer = self.frames[_block(value)]
         frame = outer if key in outer else self.frames[self.open[-1]]
         if key not in frame:
-            frame[key] = self.f.splat(scalar, lanes)
+            frame[key] = spread(self.f, found, own, axes)
         return frame[key]
 
     def _compute(self, op: Operation, point: Point) -> list[Value]:
@@ -209,22 +204,17 @@ class TileWriter(AddressWriter):
     def _index(self, op: IndexOp, point: Point) -> Value:
         address, tile = op.address.data, op.tile
         base = self.affine(op.variables, address.strides, self.offset(address, tile.axes, point))
-        if not tile.lane:
-            return self.f.operand(base, "i64")
-        return self._spread_lanes(base, address.axis_strides[-1], tile.lane.extent)
+        whole = self.f.operand(base, vector_of("i64", lanes_in(tile)))
+        for axis, stride in zip(tile.vector, vector_strides(address, tile), strict=True):
+            steps = [place[axis] for place in coordinates(tile.vector)]
+            whole = self.f.op("add", whole, self._times(steps, self.size(stride)))
+        return whole
 
-    def _spread_lanes(self, base: Index, stride: Dim, lanes: int) -> Value:
-        """base + lane * stride as a vector of i64."""
-        f = self.f
-        if stride.constant is not None:
-            steps = lane_constants("i64", [lane * stride.constant for lane in range(lanes)])
-        else:
-            steps = f.op(
-                "mul",
-                lane_constants("i64", range(lanes)),
-                f.operand(self.size(stride), vector_of("i64", lanes)),
-            )
-        return f.op("add", f.operand(base, steps.type), steps)
+    def _times(self, steps: Sequence[int], stride: Index) -> Value:
+        """A vector of i64: each step times the stride."""
+        if isinstance(stride, int):
+            return lane_constants("i64", [step * stride for step in steps])
+        return self.f.op("mul", lane_constants("i64", steps), self.f.splat(stride, len(steps)))
 
     def _guard(self, op: GuardOp, point: Point) -> Value:
         if any(variable in self.full for variable in op.variables) or guard_is_trivial(op):
@@ -234,41 +224,49 @@ class TileWriter(AddressWriter):
         limit = self.affine(op.variables, weights, op.size.data)
         steps = dict(zip(tile.axes, op.steps, strict=True))
         limit = f.index("sub", limit, sum(step * steps[axis] for axis, step in point.items()))
-        step = steps[tile.lane] if tile.lane else 1
-        if isinstance(limit, int) and limit > max(lanes_in(tile) - 1, 0) * step:
+        ahead = [
+            sum(step * steps[axis] for axis, step in place.items()) for place in coordinates(tile.vector)
+        ]
+        if isinstance(limit, int) and limit > max(ahead):
             return TRUE
-        if tile.lane:
-            return f.lanes_below(limit, tile.lane.extent, step)
+        if tile.vector:
+            return f.lanes_below(limit, ahead)
         return f.compare("icmp sgt", f.operand(limit, "i64"), 0)
 
     def _apply(self, op: ApplyOp, point: Point) -> Value:
         if op in self.held:
             return TRUE
-        lanes, name, variant = lanes_in(op.tile), op.op.data, op.variant.data if op.variant else ""
         part = part_of(op)
         if part is not None and always_holds(part, self, point):
             return TRUE
         if part is not None and (mask := self._lanes_within(part, point)) is not None:
             return mask
+        name, variant = op.op.data, op.variant.data if op.variant else ""
         if name == "bits" and variant == "and" and op.tile.dtype.is_bool:
             values = [self.value(operand, point) for operand in op.inputs]
             known = [is_true(value) for value in values]
             if any(known):
-                return values[known.index(True) ^ 1]
-        operands = [self.wide(operand, point, lanes) for operand in op.inputs]
+                other = known.index(True) ^ 1
+                is_vector = lanes_of(values[other].type)
+                return self.wide(op.inputs[other], point, op.tile.vector) if is_vector else values[other]
+        operands = [self.wide(operand, point, op.tile.vector) for operand in op.inputs]
         dtypes = [tile_of(operand).dtype for operand in op.inputs]
         return apply_elementwise(
             self.f, name, variant, operands, dtypes, op.tile.dtype, self.target, self.licensed
         )
 
     def _lanes_within(self, part: Part, point: Point) -> Value | None:
-        """The mask of lanes in which a comparison holds, without indices of 64 bits; None where they do not ascend."""
+        """The mask of lanes in which a comparison holds, without indices of 64 bits; None where they may descend."""
         f, address, tile = self.f, part.index.address.data, part.index.tile
-        step = address.axis_strides[-1].constant if tile.lane else None
-        if tile.lane is None or step is None or not 0 < step < 1 << 16:
+        steps = [stride.constant for stride in vector_strides(address, tile)]
+        if not steps or any(step is None or not 0 <= step < 1 << 16 for step in steps):
             return None
+        ahead = [
+            sum(place[axis] * (step or 0) for axis, step in zip(tile.vector, steps, strict=True))
+            for place in coordinates(tile.vector)
+        ]
         first = self.affine(part.index.variables, address.strides, self.offset(address, tile.axes, point))
-        below = f.lanes_below(f.index("sub", part.limit, first), tile.lane.extent, step)
+        below = f.lanes_below(f.index("sub", part.limit, first), ahead)
         return f.op("xor", below, constant_bits(below.type, 1)) if part.is_lower else below
 
     def _mask(self, mask: SSAValue | None, point: Point) -> Value | None:
@@ -282,11 +280,15 @@ class TileWriter(AddressWriter):
         return new if mask is None else self.f.select(mask, new, old)
 
     def _contract(self, op: ContractOp, point: Point) -> Value:
-        f, lanes, dtype = self.f, lanes_in(op.tile), op.tile.dtype
-        total = self.wide(op.accumulator, point, lanes)
+        f, axes, dtype = self.f, op.tile.vector, op.tile.dtype
+        total = self.wide(op.accumulator, point, axes)
+        group = tuple(axis for axis in op.summed if axis.group)
         for rest in points(op.summed):
             place = {**point, **rest}
-            left, right = (self.wide(x, place, lanes) for x in (op.left, op.right))
+            if group:
+                total = self._dot(op, place, (*axes, *group), total)
+                continue
+            left, right = (self.wide(x, place, axes) for x in (op.left, op.right))
             if dtype.is_float and self.licensed:
                 new = f.fma(left, right, total)
             else:
@@ -294,11 +296,25 @@ class TileWriter(AddressWriter):
             total = self._masked(self._mask(op.mask, place), new, total)
         return total
 
+    def _dot(self, op: ContractOp, point: Point, axes: tuple[TileAxis, ...], total: Value) -> Value:
+        """The products of a group added to each lane; where the mask does not hold both factors are zero, so that no
+        NaN comes of them."""
+        mask = self._mask(op.mask, point)
+        factors: list[Value] = []
+        for operand in (op.left, op.right):
+            value = self.wide(operand, point, axes)
+            if mask is not None and op.mask is not None:
+                value = self.f.select(self.wide(op.mask, point, axes), value, zero(value.type))
+            factors.append(value)
+        dtypes = (tile_of(op.left).dtype, tile_of(op.right).dtype)
+        return dot_product(
+            self.f, self.target, total, (factors[0], factors[1]), dtypes, op.tile.dtype, self.licences
+        )
+
     def _accumulate(self, op: AccumulateOp, point: Point) -> list[Value]:
-        lanes = lanes_in(tile_of(op.accumulators[0]))
-        dtype = tile_of(op.accumulators[0]).dtype
-        old = [self.wide(x, point, lanes) for x in op.accumulators]
-        new = [self.wide(x, point, lanes) for x in op.values]
+        axes, dtype = tile_of(op.accumulators[0]).vector, tile_of(op.accumulators[0]).dtype
+        old = [self.wide(x, point, axes) for x in op.accumulators]
+        new = [self.wide(x, point, axes) for x in op.values]
         combined = self._combine(op.monoid.data, old, new, dtype)
         mask = self._mask(op.mask, point)
         return [self._masked(mask, value, before) for value, before in zip(combined, old, strict=True)]
@@ -309,7 +325,7 @@ class TileWriter(AddressWriter):
         return [combine(self.f, monoid, old[0], new[0], dtype, "contract" if self.licensed else "")]
 
     def _reduce(self, op: ReduceOp, point: Point) -> list[Value]:
-        """Halves are combined until one is left: first over plain axes, then over lanes."""
+        """Halves are combined until one is left: over plain axes, over the neighbours of a group, over lanes."""
         axes, kept = tile_of(op.inputs[0]).axes, tile_of(op.reduced[0])
         dtype, monoid = tile_of(op.inputs[0]).dtype, op.monoid.data
         dropped = [axis for axis in axes if axis not in kept.axes]
@@ -318,80 +334,27 @@ class TileWriter(AddressWriter):
             pairs = zip(parts[::2], parts[1::2], strict=False)
             parts = [self._combine(monoid, a, b, dtype) for a, b in pairs] + parts[len(parts) & ~1 :]
         result, f = parts[0], self.f
-        if kept.lane or not any(axis.lane for axis in dropped):
+        for axis in dropped:
+            if axis.group:
+                first, *rest = zip(*(neighbours(f, x, axis.extent) for x in result), strict=True)
+                result = list(first)
+                for each in rest:
+                    result = self._combine(monoid, result, each, dtype)
+        if not any(axis.lane for axis in dropped):
             return result
-        while (lanes := lanes_of(result[0].type)) > 1:
-            half = lanes // 2
-            low = [f.shuffle(x, x, range(half)) for x in result]
-            high = [f.shuffle(x, x, range(half, 2 * half)) for x in result]
-            joined = self._combine(monoid, low, high, dtype)
+        unit = max(1, elements_in(kept.vector))
+        last: list[list[Value]] = []
+        while (lanes := lanes_of(result[0].type) // unit) > 1:
+            half = lanes // 2 * unit
+            low, high = ([f.shuffle(x, x, range(start, start + half)) for x in result] for start in (0, half))
             if lanes % 2:
-                last = [f.shuffle(x, x, [lanes - 1] + [-1] * (half - 1)) for x in result]
-                first = [f.extract(x, 0) for x in self._combine(monoid, joined, last, dtype)]
-                joined = [f.insert(x, y, 0) for x, y in zip(joined, first, strict=True)]
-            result = joined
-        return [f.extract(x, 0) for x in result]
+                last.append([f.shuffle(x, x, range(2 * half, lanes * unit)) for x in result])
+            result = self._combine(monoid, low, high, dtype)
+        for rest in last:
+            result = self._combine(monoid, result, rest, dtype)
+        return result if kept.vector else [f.extract(x, 0) for x in result]
 
-    # Memory
-
-    def _access(
-        self, op: LoadOp | StoreOp, tile: Tile, point: Point
-    ) -> tuple[Value | list[Value], Value | None]:
-        """The pointer of a scalar or contiguous vector, or the pointers of its lanes; and the mask."""
-        f, address, element = self.f, op.address.data, memory_element(tile.dtype)
-        pointer = self.pointer(op.reference, op.variables, address, self.offset(address, tile.axes, point))
-        assert lanes_in(tile) * tile.dtype.size_bytes <= SPARE_BYTES, "a vector wider than the spare memory"
-        dynamic = self.value(op.dynamic, point) if op.dynamic is not None else None
-        mask = self._mask(op.mask, point)
-        if dynamic is not None and not lanes_of(dynamic.type):
-            pointer, dynamic = f.offset(pointer, element, dynamic), None
-        if not tile.lane or (dynamic is None and address.axis_strides[-1].constant == 1):
-            return pointer, mask
-        pointers: list[Value] = []
-        for lane in range(tile.lane.extent):
-            step = self.size(address.axis_strides[-1] * lane)
-            if dynamic is not None:
-                step = f.index("add", f.extract(dynamic, lane), step)
-            pointers.append(f.offset(pointer, element, step))
-        return pointers, mask
-
-    def _spare(self) -> Value:
-        """Memory that a masked-off write may go to."""
-        if self.spare is None:
-            self.spare = self.f.alloca("i8", SPARE_BYTES, 64)
-        return self.spare
-
-    def _zeros(self) -> Value:
-        text = f"@{ZEROS} = internal constant [{SPARE_BYTES} x i8] zeroinitializer, align 64"
-        self.f.module.globals[ZEROS] = text
-        return Value("ptr", f"@{ZEROS}")
-
-    def _lane_mask(self, mask: Value | None, lane: int) -> Value | None:
-        return self.f.extract(mask, lane) if mask is not None and lanes_of(mask.type) else mask
-
-    def load(self, op: LoadOp, point: Point) -> Value:
-        tile, f = op.tile, self.f
-        where, mask = self._access(op, tile, point)
-        element, lanes, extra = memory_element(tile.dtype), lanes_in(tile), self._alias(op)
-        if isinstance(where, list):
-            value = zero(vector_of(element, lanes))
-            for lane, pointer in enumerate(where):
-                item = self._load_one(element, pointer, self._lane_mask(mask, lane), extra)
-                value = f.insert(value, item, lane)
-        elif mask is not None and lanes_of(mask.type):
-            value = f.masked("load", mask, where, zero(vector_of(element, lanes)), extra=extra)
-        else:
-            value = self._load_one(vector_of(element, lanes), where, mask, extra)
-        return f.compare("icmp ne", value, 0) if tile.dtype.is_bool else value
-
-    def _alias(self, op: LoadOp | StoreOp) -> str:
-        return self.aliases.get(op.reference, "")
-
-    def _load_one(self, type_: str, pointer: Value, mask: Value | None, extra: str) -> Value:
-        """A load that reads zeros from elsewhere where a scalar mask is off."""
-        if mask is not None:
-            pointer = self.f.select(mask, pointer, self._zeros())
-        return self.f.load(type_, pointer, extra=extra)
+    # Stores
 
     def store(self, op: StoreOp) -> None:
         """All coordinates in order; the loads that wait at the same address come first, coordinate by
@@ -404,53 +367,6 @@ class TileWriter(AddressWriter):
                 self.value(load.result, point)
             self._store(op, point)
         self.pending[block] = [load for load in self.pending[block] if load not in same]
-
-    def _store(self, op: StoreOp, point: Point) -> None:
-        tile, f, extra = op.tile, self.f, self._alias(op)
-        lanes = lanes_in(tile)
-        value = self.wide(op.value, point, lanes)
-        where, mask = self._access(op, tile, point)
-        if isinstance(where, list):
-            for lane, pointer in enumerate(where):
-                self._store_one(op, f.extract(value, lane), pointer, self._lane_mask(mask, lane))
-        elif mask is None or not lanes_of(mask.type):
-            self._store_one(op, value, where, mask)
-        else:
-            old = zero(vector_of(memory_element(tile.dtype), lanes))
-            if op.combine.data != "set":
-                old = f.masked("load", mask, where, old, extra=extra)
-            f.masked("store", mask, where, self._joined(op, value, old), extra=extra)
-
-    def _store_one(self, op: StoreOp, value: Value, pointer: Value, mask: Value | None) -> None:
-        """A scalar or contiguous vector; where a scalar mask is off, it goes to spare memory."""
-        f, extra = self.f, self._alias(op)
-        if mask is not None:
-            pointer = f.select(mask, pointer, self._spare())
-        memory = with_element(value.type, memory_element(op.tile.dtype))
-        old = f.load(memory, pointer, extra=extra) if op.combine.data != "set" else zero(memory)
-        stored, align = self._joined(op, value, old), 0
-        if op.nontemporal and mask is None and self._is_aligned(op, lanes_of(memory)):
-            # other threads see it in time: the pool's counters are locked instructions, which wait for such stores
-            align = bits_of(memory) * lanes_of(memory) // 8
-            extra += f", !nontemporal {f.module.node('!{i32 1}')}"
-        f.store(stored, pointer, align, extra)
-
-    def _joined(self, op: StoreOp, value: Value, old: Value) -> Value:
-        """What a store writes, as it lies in memory, where `old` is there."""
-        f, dtype = self.f, op.tile.dtype
-        if op.combine.data != "set":
-            before = f.compare("icmp ne", old, 0) if dtype.is_bool else old
-            value = combine(f, op.combine.data, before, value, dtype)
-        return f.convert("zext", value, "i8") if dtype.is_bool else value
-
-    def _is_aligned(self, op: StoreOp, lanes: int) -> bool:
-        """Whether every vector that a store writes lies on its own size: outputs and scratch begin on 64
-        bytes."""
-        reference, address = reference_of(op.reference), op.address.data
-        size = max(lanes, 1) * reference.dtype.size_bytes
-        steps = [*address.strides, address.offset, *address.axis_strides[: -1 if op.tile.lane else None]]
-        whole = all((step * reference.dtype.size_bytes % size).constant == 0 for step in steps)
-        return op.dynamic is None and lanes > 0 and size <= 64 and whole and reference.kind != "argument"
 
 
 def guard_is_trivial(op: GuardOp) -> bool:
@@ -466,11 +382,13 @@ def _block(value: SSAValue) -> Block:
     return block
 
 
-def _lanes_of_user(op: Operation) -> int:
-    """The lanes in which an operation uses its operands."""
+def _vector_of_user(op: Operation) -> tuple[TileAxis, ...]:
+    """The axes of the vectors in which an operation uses its operands."""
     if isinstance(op, StoreOp):
-        return lanes_in(op.tile)
-    return lanes_in(tile_of(op.results[0])) if op.results and not isinstance(op, LoadOp | ForOp) else 0
+        return op.tile.vector
+    if isinstance(op, ContractOp):
+        return (*op.tile.vector, *(axis for axis in op.summed if axis.group))
+    return tile_of(op.results[0]).vector if op.results and not isinstance(op, LoadOp | ForOp) else ()
 
 
 def _may_overlap(a: SSAValue, b: SSAValue) -> bool:

@@ -27,13 +27,13 @@ class PlacedFactor:
 
     @property
     def size(self) -> int:
-        """The extent of a tile, block or lane factor."""
+        """The extent of a tile, block, lane or group factor."""
         assert self.extent is not None
         return self.extent
 
     @property
     def axis(self) -> TileAxis:
-        return TileAxis(self.index, self.size, self.weight, self.role == "lane")
+        return TileAxis(self.index, self.size, self.weight, self.role == "lane", self.role == "group")
 
     def __str__(self) -> str:
         return f"{self.index}:{'*' if self.extent is None else self.extent}:{self.role}"
@@ -94,23 +94,27 @@ class OpenStage:
                 PlacedFactor(factor.index, factor.extent, factor.role, factor.name, factor.masked, weight)
             )
         factors.reverse()
-        lanes = [factor for factor in factors if factor.role == "lane"]
-        if len(lanes) > 1:
-            raise ScheduleError(f"stage {stage}: two factors have the role lane")
+        vectors = [[factor for factor in factors if factor.role == role] for role in ("lane", "group")]
+        for found in vectors:
+            if len(found) > 1:
+                raise ScheduleError(f"stage {stage}: two factors have the role {found[0].role}")
+        if any(factor.weight != 1 for factor in vectors[1]):
+            raise ScheduleError(f"stage {stage}: a factor stands inside the group {vectors[1][0]}")
         _check_registers_inside(stage, factors)
         targets = frozenset(terms[target.term] for target in stage.targets if target.output < 0)
         loops = [factor for factor in factors if factor.role in LOOP_ROLES]
-        registers = [factor for factor in factors if factor.role in ("tile", "block")] + lanes
+        registers = [factor for factor in factors if factor.role in ("tile", "block")]
+        registers += [factor for found in vectors for factor in found]
         return OpenStage(stage, loops, registers, targets, placed)
 
 
 def _check_registers_inside(stage: Stage, factors: list[PlacedFactor]) -> None:
-    """A tile, block or lane of an index lies inside all loops over it."""
+    """What is in registers of an index lies inside all loops over it."""
     seen_register: set[str] = set()
     for factor in factors:
         if factor.role in LOOP_ROLES and factor.index in seen_register:
             raise ScheduleError(
-                f"stage {stage}: loop {factor} stands inside a tile, block or lane of the same index"
+                f"stage {stage}: loop {factor} stands inside a tile, block, lane or group of the same index"
             )
         if factor.role not in LOOP_ROLES:
             seen_register.add(factor.index)

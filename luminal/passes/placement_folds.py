@@ -17,7 +17,7 @@ from luminal.dialects.kernel.placed import AccumulateOp, ApplyOp, ConstantOp, Co
 from luminal.dialects.kernel.placed_base import tile_of
 from luminal.dialects.kernel.placed_types import TileAxis
 from luminal.dialects.kernel.schedule import Target
-from luminal.dialects.kernel.terms import Term, depends_on
+from luminal.dialects.kernel.terms import Term, depends_on, widened
 from luminal.dtype import bool_
 from luminal.errors import ScheduleError
 from luminal.passes.nest import OpenStage, PlacedFactor
@@ -42,7 +42,20 @@ class FoldPlacement(MemoryPlacement):
     def _blocks(self, indices: frozenset[str]) -> frozenset[TileAxis]:
         """The axes of reduced indices that are blocks."""
         assert self.stage is not None
-        return frozenset(f.axis for f in self.stage.registers if f.role == "block" and f.index in indices)
+        return frozenset(
+            f.axis for f in self.stage.registers if f.role in ("block", "group") and f.index in indices
+        )
+
+    def _factors(self, product: Term, indices: frozenset[str]) -> tuple[Term, Term]:
+        """The factors of a product that is summed; those of a group as narrow as they are before they are widened."""
+        left, right = product.operands
+        narrow = widened(left), widened(right)
+        if not self._has_group(indices) or narrow[0] is None or narrow[1] is None:
+            return left, right
+        return narrow[0], narrow[1]
+
+    def _has_group(self, indices: frozenset[str]) -> bool:
+        return any(axis.group for axis in self._blocks(indices))
 
     def _reduce(self, term: Term) -> SSAValue:
         """All pending reductions over one set of indices at one depth, independent of each other, in one nest."""
@@ -112,15 +125,16 @@ class FoldPlacement(MemoryPlacement):
         if (
             reduction.reduce.monoid == "sum"
             and element.op == "mul"
-            and element.dtype.is_float
+            and (element.dtype.is_float or self._has_group(indices))
             and not self._stored(element)
         ):
-            left, right = (self._value(operand) for operand in element.operands)
+            factors = self._factors(element, indices)
+            left, right = (self._value(factor) for factor in factors)
             known = {
                 axis for value in (left, right, mask) if value is not None for axis in tile_of(value).axes
             }
             if not self._blocks(indices) <= known:
-                left = self._spread(left, self._axes(element.operands[0].free | indices))
+                left = self._spread(left, self._axes(factors[0].free | indices))
             return [self._add(ContractOp.of(carries[0], left, right, mask))]
         values = [self._value(operand) for operand in reduction.operands]
         if self._blocks(indices):

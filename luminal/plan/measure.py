@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from luminal.dialects.kernel.schedule import Schedule
 from luminal.dialects.kernel.terms import Region
 from luminal.dim import Dim
+from luminal.emit_cpu.dots import available
 from luminal.emit_cpu.jit import Library, Target, load_object
 from luminal.emit_cpu.pool import process_pool
 from luminal.errors import CompileError
@@ -24,7 +25,7 @@ from luminal.plan.native_kernels import KernelCompiler
 from luminal.plan.packing import pack, packed_elements, packing_of
 from luminal.plan.plan import Storage
 from luminal.runtimes.memory import allocate
-from luminal.search.machine import Machine
+from luminal.search.machine import Dot, Machine
 
 Array = NDArray[Any]
 
@@ -38,7 +39,14 @@ CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 def host_machine(threads: int) -> Machine:
     """This machine, for the generator and the roofline."""
     target = Target.host()
-    machine = Machine(target.vector_bits // 32, target.vector_registers, threads=threads, target=target.name)
+    dots = tuple(
+        Dot(dot.left, dot.right, dot.total, dot.group, dot.cycles)
+        for dot in available(target)
+        if dot.bits == target.vector_bits
+    )
+    machine = Machine(
+        target.vector_bits // 32, target.vector_registers, threads=threads, target=target.name, dots=dots
+    )
     return replace(machine, l3=last_cache_bytes() or machine.l3)
 
 

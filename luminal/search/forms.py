@@ -10,6 +10,7 @@ from luminal.dialects.kernel.terms import Region, Term, postorder
 from luminal.dim import product, typical
 from luminal.search.extract import FOLDS
 from luminal.search.folds import FoldSpeller, fold_picks
+from luminal.search.offset import region_with_offsets
 from luminal.search.parts import region_in_parts
 
 if TYPE_CHECKING:
@@ -48,10 +49,14 @@ def forms(
     rules: Sequence[Rule] | None = None,
     sizes: list[EGraphSize] | None = None,
 ) -> Iterator[Form]:
-    """The forms of a region beside its own: those that keep a value, those that reduce an index in parts, and
-    those that fold over an index in one pass; `sizes` receives that of its e-graph, if there is one."""
+    """The forms of a region beside its own: those that keep a value, those that multiply bytes with an offset, those
+    that reduce an index in parts, and those that fold over an index in one pass; `sizes` receives that of its e-graph,
+    if there is one."""
     licences = frozenset[str]() if region.is_strict else licences
     yield from keeping(region)
+    signed = region_with_offsets(region)
+    if signed is not None:
+        yield Form("offset", signed)
     parts = region_in_parts(region, licences)
     if parts is not None:
         yield Form("in parts", parts)

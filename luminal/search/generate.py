@@ -17,10 +17,11 @@ from typing import TypeVar, cast
 from luminal.dialects.kernel.region_text import natural_key
 from luminal.dialects.kernel.schedule import Buffer, Factor, Schedule, Stage, Target
 from luminal.dialects.kernel.terms import Term
-from luminal.search.nests import Nest, NestGenerator, Seconds, StageView, add_seconds, less_seconds
+from luminal.search.nests import NestGenerator
 from luminal.search.ordering import best, ordered
 from luminal.search.roofline import STRIDED_SECONDS, Estimate
 from luminal.search.shapes import Shapes, below, find_contraction, reduced_indices, scanned_indices
+from luminal.search.stage import Nest, Seconds, StageView, add_seconds, less_seconds
 
 Element = TypeVar("Element")
 

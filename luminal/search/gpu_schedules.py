@@ -94,7 +94,8 @@ class _Group:
         self.carried = looped_indices(self.roots, self.stops) | {*scanned_indices(self.roots, self.stops)}
         self.both = [index for index in self.free if index in reduced or index in self.carried]
         self.sums = [index for index in reduced if index not in self.free]
-        self.product = find_contraction(self.roots, self.free, frozenset([*self.sums]), self.stops)
+        product = find_contraction(self.roots, self.free, frozenset([*self.sums]), self.stops)
+        self.product = product if product is not None and product.reduction.dtype.is_float else None
 
     @property
     def grid(self) -> list[str]:

@@ -26,10 +26,10 @@ from luminal.search.generate import (
     moved,
     reads_of,
 )
-from luminal.search.nests import Nest, Seconds, StageView, add_seconds, less_seconds
 from luminal.search.ordering import best
 from luminal.search.roofline import row_seconds
 from luminal.search.shapes import below, reduced_indices
+from luminal.search.stage import Nest, Seconds, StageView, add_seconds, less_seconds
 
 COMBINATIONS, COARSE_COMBINATIONS = 12, 2
 """As many combinations of nests are schedules, for each block of rows: those that lose least by the model."""

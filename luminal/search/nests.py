@@ -7,118 +7,27 @@ enumerated, each with the roofline's estimate for each of the representative siz
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
 
 from luminal.dialects.kernel.schedule import Buffer, Factor, Stage, Target
-from luminal.dialects.kernel.terms import Region, Term
-from luminal.passes.packed_loads import is_only_load
-from luminal.search.machine import Machine
-from luminal.search.roofline import contraction_seconds, packing_seconds, row_seconds, traffic_seconds
-from luminal.search.shapes import (
-    Contraction,
-    Shapes,
-    below,
-    find_contraction,
-    looped_indices,
-    reduced_indices,
-)
+from luminal.dialects.kernel.terms import Term
+from luminal.search.contractions import PARTIAL_STEPS, ContractionGenerator
+from luminal.search.shapes import below, find_contraction, looped_indices, reduced_indices
+from luminal.search.stage import Nest, StageView
 
-# Vectors of lanes, rows of a register tile, tiles of a block; whether rows are packed; whether columns stand outside.
-TILES = ((4, 3, 2, 1), (12, 8, 6, 4, 2, 1), (1, 4, 16), (False, True), (False, True))
-ODD_TILES = (14, 7)
-"""Rows of a register tile where they divide their index: images are 7, 14, 28, 56 or 112 wide."""
-COARSE_TILES = ((4, 2, 1), (8, 4, 1), (4, 1), (False, True), (False,))
-
-PARTIAL_STEPS = (256, 192, 320, 128, 160, 96)
-"""Addends of a short sum, of which a long one is made up: the error of n then grows as that of n / 256 does."""
-
-
-CAST_OPERATIONS = 2
-"""Vector operations of a cast, to widen and to shift or convert."""
 LONG_SUM = 4
 """Short sums that a long one is at least made up of, in rows."""
 
-Seconds = tuple[float, ...]
-"""Of one core, at each of the sizes that schedules are priced for."""
 
-
-@dataclass(frozen=True, slots=True)
-class Nest:
-    """A stage's factors, the stages that it keeps, and the estimate.
-
-    `filling`: the part of `seconds` that fills each of what is kept, and could stand further out.
-    """
-
-    factors: tuple[Factor, ...]
-    kept: tuple[Stage, ...]
-    seconds: Seconds
-    kind: str
-    filling: tuple[Seconds, ...] = ()
-
-    def filled(self, elsewhere: Sequence[Stage]) -> Sequence[tuple[Stage, Seconds]]:
-        """Of the stages that the nest keeps, given in the same order as they stand now: those that stand elsewhere."""
-        return [
-            (stage, seconds)
-            for stage, own, seconds in zip(elsewhere, self.kept, self.filling, strict=True)
-            if stage != own
-        ]
-
-
-@dataclass(frozen=True, slots=True)
-class StageView:
-    """One stage to be scheduled: its roots, the indices that it must factor (by falling stride), what is bound already.
-
-    `strides` are those of where the result is written.
-    """
-
-    roots: tuple[Term, ...]
-    free: list[str]
-    strides: dict[str, int]
-    bound: frozenset[str]
-    at: str | None
-    stops: frozenset[Term]
-    prefix: str
-
-
-class NestGenerator:
-    """Enumerates schedules of one region for one machine and representative sizes.
-
-    `shapes` decide what is enumerated; it is priced for them and for the `others`. `coarse` leaves most tile sizes out:
-    enough to tell what a region costs, not which schedule is best.
-    """
-
-    def __init__(
-        self,
-        region: Region,
-        machine: Machine,
-        shapes: Shapes,
-        coarse: bool = False,
-        others: Sequence[Shapes] = (),
-    ) -> None:
-        self.coarse = coarse
-        self.tiles = COARSE_TILES if coarse else TILES
-        self.blocks = (64, 16) if coarse else (64, 32, 16, 128)
-        self.region = region
-        self.machine = machine
-        self.shapes = shapes
-        self.priced = (shapes, *others)
-        self.no_seconds = self._each(lambda _: 0.0)
-        self.traffic = self._each(lambda shapes: traffic_seconds(shapes, machine))
-        self.numbers = region.numbering()
-        self.loads = [term for term in self.numbers if term.op == "load"]
-
-    def _each(self, price: Callable[[Shapes], float]) -> Seconds:
-        """A price at each of the sizes."""
-        return tuple(price(shapes) for shapes in self.priced)
+class NestGenerator(ContractionGenerator):
+    """Enumerates nests of a stage: of its sum of products where it has one, else rows."""
 
     def _nests(self, view: StageView) -> list[Nest]:
         contraction = find_contraction(view.roots, view.free, view.bound, view.stops)
-        if contraction is not None and contraction.rows and contraction.columns:
-            found = list(self._contractions(view, contraction))
-            if found:
-                return found
-        return list(self._rows(view))
+        found = [] if contraction is None else list(self._contractions(view, contraction))
+        if found and contraction is not None and contraction.rows and contraction.columns:
+            return found
+        return [*found, *self._rows(view)]
 
     def _lane_choices(self, view: StageView, wanted: list[str]) -> list[str]:
         """Indices worth being the lane: those along which most accesses are contiguous."""
@@ -174,22 +83,6 @@ class NestGenerator:
         is_long = self.shapes.sizes[index] >= LONG_SUM * steps * covered
         return [Factor(index, steps, "partial")] if is_long else []
 
-    def _row_seconds(self, view: StageView, stops: frozenset[Term], lane: str, step: int) -> Seconds:
-        """Of a stage computed in vectors along the lane, `step` elements at a time."""
-
-        def price(shapes: Shapes) -> float:
-            size = shapes.sizes[lane]
-            waste = -(-size // step) * step / size
-            return row_seconds(shapes, view.roots, stops, self.machine, lane, waste)
-
-        return self._each(price)
-
-    def _fits(self, index: str, block: int) -> bool:
-        """Whether a block divides an index, or is small beside a size that is not known."""
-        if self.shapes.is_static(index):
-            return self.shapes.sizes[index] % block == 0
-        return block * 4 <= self.shapes.sizes[index]
-
     def _keep_choices(
         self, view: StageView, lane: str, along: tuple[Factor, ...], outer: list[str], sums: list[str]
     ) -> list[tuple[Stage, ...]]:
@@ -217,192 +110,3 @@ class NestGenerator:
             for t in terms
             if t.op in costly and lane in t.free and users.get(t, 0) > 1 and t not in view.roots
         ]
-
-    def _contractions(self, view: StageView, found: Contraction) -> Iterator[Nest]:
-        lanes = self.machine.lanes
-        for contraction in (found, found.swapped()):
-            columns = [i for i in contraction.columns if self.shapes.sizes[i] >= lanes // 2]
-            if not columns or not contraction.rows:
-                continue
-            lane = min(columns, key=lambda index: (view.strides.get(index, 1 << 60), index))
-            row = max(
-                contraction.rows,
-                key=lambda index: (self.shapes.sizes[index], -view.strides.get(index, 1 << 60), index),
-            )
-            stops = view.stops | {contraction.reduction}
-            others = tuple(root for root in view.roots if root is not contraction.reduction)
-            extra = self._row_seconds(replace(view, roots=others), stops, lane, 1)
-            outer = self.tiles[2:]
-            if view.at is not None:  # rows are blocked around the stage already
-                outer = ((1,), (not _is_plain(contraction.left, view),), self.tiles[4])
-            exact = [tile for tile in ODD_TILES if self.shapes.is_static(row) and self._fits(row, tile)]
-            for vectors, tile in itertools.product(self.tiles[0], (*exact, *self.tiles[1])):
-                if tile * vectors + vectors + 1 > self.machine.registers:
-                    continue
-                if (
-                    vectors > 1
-                    and not self._fits(lane, vectors * lanes)
-                    and self.shapes.sizes[lane] < vectors * lanes
-                ):
-                    continue
-                casts = self._casts(contraction.right, lane) if vectors <= 4 else 0
-                for block, pack_rows, swap, computed in itertools.product(*outer, {0, casts}):
-                    if block > 1 and block * tile > 2 * self.shapes.sizes[row]:
-                        continue
-                    nest = self._contraction(
-                        view, contraction, lane, row, vectors, tile, block, pack_rows, swap, computed
-                    )
-                    if nest is not None:
-                        yield replace(nest, seconds=add_seconds([nest.seconds, extra]))
-
-    def _contraction(
-        self,
-        view: StageView,
-        contraction: Contraction,
-        lane: str,
-        row: str,
-        vectors: int,
-        tile: int,
-        block: int,
-        pack_rows: bool,
-        swap: bool,
-        computed: int,
-    ) -> Nest | None:
-        lanes, prefix = self.machine.lanes, view.prefix
-        batch = [Factor(i, None, name=prefix + i) for i in contraction.batch]
-        other_rows = [Factor(i, None, name=prefix + i) for i in contraction.rows if i != row]
-        other_columns = [Factor(i, None, name=prefix + i) for i in contraction.columns if i != lane]
-        row_block, column_panel = prefix + "rows", prefix + "panel"
-        rows = [*other_rows, Factor(row, None, name=row_block)]
-        columns = [*other_columns, Factor(lane, None, name=column_panel)]
-        inner = [Factor(row, block)] if block > 1 else []
-        sums = [Factor(i, None) for i in contraction.sums]
-        unroll = next((u for u in (4, 2) if self._fits(sums[-1].index, u)), 1)
-        sums += self._partial(sums[-1].index, unroll)
-        if unroll > 1:
-            sums.append(Factor(sums[-1].index, unroll, "unroll"))
-        registers = [Factor(row, tile, "tile")] if tile > 1 else []
-        registers += [Factor(lane, vectors, "tile")] if vectors > 1 else []
-        registers.append(Factor(lane, lanes, "lane"))
-        outer = [*columns, *rows] if swap else [*rows, *columns]
-        factors = (*batch, *outer, *inner, *sums, *registers)
-        last_batch = prefix + contraction.batch[-1] if batch else view.at
-        kept: list[Stage] = []
-        filling: list[Seconds] = []
-        left = contraction.left
-        if contraction.right not in view.stops and not computed:
-            panels = self._panel(view, contraction, lane, vectors, last_batch, kept)
-            if panels is None:
-                return None
-            filling += [panels] * len(kept)
-        if pack_rows and not swap and left not in view.stops:
-            at = row_block
-            span = tuple((i, None) for i in contraction.sums)
-            order = ([(row, block)] if block > 1 else []) + list(span) + ([(row, tile)] if tile > 1 else [])
-            contiguous = [i for i in contraction.sums if self.shapes.stride(left, i) == 1]
-            fill = [Factor(row, block)] if block > 1 else []
-            fill += [Factor(i, None) for i in contraction.sums if i not in contiguous[:1]]
-            own = [i for i in _own_sums(left, view.stops) if i not in contraction.sums]
-            fill += [Factor(i, None) for i in own]
-            tail = [Factor(row, tile, "tile")] if tile > 1 else []
-            if contiguous and self._fits(contiguous[0], lanes):
-                fill += [Factor(contiguous[0], None), *tail, Factor(contiguous[0], lanes, "lane")]
-            else:
-                fill += [Factor(i, None) for i in contiguous[:1]] + tail
-            kept.append(
-                Stage((Target(term=self.numbers[left], buffer=Buffer(tuple(order), at)),), tuple(fill), at)
-            )
-            along = contiguous[0] if contiguous else row
-            filling.append(self._packing(view, left, along, bool(contiguous)))
-        elif not _is_plain(left, view):
-            return None
-        seconds = self._each(
-            lambda shapes: contraction_seconds(
-                shapes, contraction, self.machine, lane, row, vectors, tile, pack_rows, computed
-            )
-        )
-        seconds = add_seconds([seconds, *filling])
-        return Nest(factors, tuple(kept), seconds, "contraction", tuple(filling))
-
-    def _casts(self, operand: Term, lane: str) -> int:
-        """Vector operations that cast an operand where it is used, if that is all and it lies contiguous along the
-        lane; 0 if not."""
-        if operand.op != "cast" or self.shapes.stride(operand, lane) != 1:
-            return 0
-        return CAST_OPERATIONS * sum(term.op == "cast" for term in below((operand,), frozenset()))
-
-    def _partial(self, index: str, unroll: int) -> list[Factor]:
-        """A loop that adds up short sums where a sum is long, which rounds less; none where it is short."""
-        for steps in PARTIAL_STEPS:
-            if self.shapes.sizes[index] >= 2 * steps and self._fits(index, steps):
-                return [Factor(index, steps // unroll, "partial")]
-        return []
-
-    def _panel(
-        self,
-        view: StageView,
-        contraction: Contraction,
-        lane: str,
-        vectors: int,
-        last_batch: str | None,
-        kept: list[Stage],
-    ) -> Seconds | None:
-        """Lay the lane side out in panels, where it is not contiguous along the lane, and what that costs; None if it
-        cannot be."""
-        right, lanes = contraction.right, self.machine.lanes
-        digits = [(i, None) for i in contraction.columns if i != lane]
-        width = vectors * lanes
-        digits += [(lane, None), *((i, None) for i in contraction.sums), (lane, width)]
-        bound = view.bound | set(contraction.batch)
-        if (
-            right.op == "load"
-            and self.region.arguments[right.load.argument].constant
-            and not right.load.dynamic
-            and is_only_load(right, self.loads)
-            and not right.free & bound
-        ):
-            if right.load.guarded:
-                return None
-            buffer = Buffer(tuple(digits), None, "packed")
-            kept.append(Stage((Target(term=self.numbers[right], buffer=buffer),), (), None))
-            return self.no_seconds
-        if right.op == "load" and self.shapes.stride(right, lane) == 1 and vectors <= 4:
-            return self.no_seconds
-        at = last_batch
-        contiguous = next((i for i in contraction.sums if self.shapes.stride(right, i) == 1), None)
-        fill = [Factor(i, None) for i in contraction.columns if i != lane]
-        fill += [Factor(lane, None)]
-        if contiguous is not None and self._fits(contiguous, lanes):
-            fill += [Factor(i, None) for i in contraction.sums]
-            fill += [Factor(lane, width), Factor(contiguous, lanes, "lane")]
-        else:
-            own = [i for i in _own_sums(right, view.stops) if i not in contraction.sums]
-            fill += [Factor(i, None) for i in (*contraction.sums, *own)]
-            fill += [Factor(lane, vectors, "tile")] if vectors > 1 else []
-            fill.append(Factor(lane, lanes, "lane"))
-        kept.append(
-            Stage((Target(term=self.numbers[right], buffer=Buffer(tuple(digits), at)),), tuple(fill), at)
-        )
-        return self._packing(view, right, lane if contiguous is None else contiguous, contiguous is None)
-
-    def _packing(self, view: StageView, packed: Term, lane: str, contiguous: bool) -> Seconds:
-        return self._each(
-            lambda shapes: packing_seconds(shapes, packed, view.stops, self.machine, lane, contiguous)
-        )
-
-
-def add_seconds(columns: Sequence[Seconds]) -> Seconds:
-    return tuple(sum(column) for column in zip(*columns, strict=True))
-
-
-def less_seconds(all_of_it: Seconds, part: Seconds) -> Seconds:
-    return tuple(whole - each for whole, each in zip(all_of_it, part, strict=True))
-
-
-def _is_plain(operand: Term, view: StageView) -> bool:
-    """Whether an operand of a contraction is only read, and need not be computed for it."""
-    return operand.op == "load" or operand in view.stops
-
-
-def _own_sums(term: Term, stops: frozenset[Term]) -> list[str]:
-    return reduced_indices((term,), stops)

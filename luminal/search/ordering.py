@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from luminal.search.machine import Machine
-from luminal.search.nests import Seconds
+from luminal.search.stage import Seconds
 
 if TYPE_CHECKING:
     from luminal.search.generate import Candidate

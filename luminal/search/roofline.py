@@ -20,6 +20,8 @@ OPERATION_COST = {
     "load": 1.0,
 }
 STRIDED_COST = 12.0
+AROUND_COST = 3.0
+"""Vector operations that add a sum of integers, scaled, to the sum that it is part of."""
 STRIDED_SECONDS = 0.7e-9
 
 
@@ -88,33 +90,38 @@ def contraction_seconds(
     contraction: Contraction,
     machine: Machine,
     lane: str,
-    row: str,
+    row: str | None,
     vectors: int,
     tile: int,
     packed_rows: bool,
     computed: int = 0,
+    group: int = 1,
+    cycles_each: float = 1.0,
 ) -> float:
     """Fused multiply-adds at the rate that a register tile allows, padding counted; packing is not.
 
-    `computed`: operations by which each vector of the lane side is computed where it is used.
+    `computed`: operations by which each vector of the lane side is computed where it is used.  `group`: neighbours
+    along the sum that one instruction multiplies, in `cycles_each`.
     """
     width = vectors * machine.lanes
     volume = 1.0
-    for index in (*contraction.batch, *contraction.rows, *contraction.columns, *contraction.sums):
+    for index in (*contraction.batch, *contraction.rows, *contraction.columns, *contraction.around):
         size = shapes.sizes[index]
         step = width if index == lane else tile if index == row else 1
         volume *= -(-size // step) * step
+    around = AROUND_COST * volume if contraction.around else 0.0
+    volume *= -(-shapes.volume({*contraction.sums}) // group)
     cycles = machine.flops / (2 * machine.lanes)
     accumulators = tile * vectors
     # Cycles of one step of the sum: an fma each, loads beside them, and the latency of a chain that is too short.
-    per_step = max(accumulators + 1.5 + computed * vectors, vectors + tile, 9.5)
-    panel = width * 4
+    per_step = max(cycles_each * accumulators + 1.5 + computed * vectors, vectors + tile, 9.5)
+    panel = width * (4 if group == 1 else 4 // group)
     for index in contraction.sums:
         panel *= shapes.sizes[index]
     if panel > machine.l1 // 2:
         per_step = max(per_step, 2.7 * vectors + 1.5)
-    seconds = volume / machine.lanes / accumulators * per_step / cycles
-    if not packed_rows and shapes.stride(contraction.left, row) not in (1, None):
+    seconds = (volume * per_step / accumulators + around) / machine.lanes / cycles
+    if row and not packed_rows and shapes.stride(contraction.left, row) not in (1, None):
         seconds *= 1.03
     return seconds
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from luminal.dialects.kernel.terms import Region, Term
+from luminal.dtype import i32
 
 
 @dataclass
@@ -78,7 +79,10 @@ def below(roots: tuple[Term, ...], stops: frozenset[Term]) -> Iterator[Term]:
 
 @dataclass(frozen=True, slots=True)
 class Contraction:
-    """Sum over `sums` of left * right: `rows` occur in left alone, `columns` in right alone, `batch` in both."""
+    """Sum over `sums` of left * right: `rows` occur in left alone, `columns` in right alone, `batch` in both.
+
+    `around`: the indices of sums that the sum of products is part of.
+    """
 
     reduction: Term
     left: Term
@@ -87,18 +91,30 @@ class Contraction:
     columns: tuple[str, ...]
     batch: tuple[str, ...]
     sums: tuple[str, ...]
+    around: tuple[str, ...] = ()
 
     def swapped(self) -> Contraction:
         return Contraction(
-            self.reduction, self.right, self.left, self.columns, self.rows, self.batch, self.sums
+            self.reduction,
+            self.right,
+            self.left,
+            self.columns,
+            self.rows,
+            self.batch,
+            self.sums,
+            self.around,
         )
 
 
 def find_contraction(
     roots: tuple[Term, ...], free: list[str], bound: frozenset[str], stops: frozenset[Term]
 ) -> Contraction | None:
-    """The largest sum of products of a stage: no other reduction in it, and each side has indices of its own."""
+    """The largest sum of products of a stage: no other reduction in it, and each side has indices of its own.
+
+    One of integers may stand inside other sums of the stage, as the products of a block within those of all blocks.
+    """
     found: Contraction | None = None
+    reduced = set(reduced_indices(roots, stops))
     for term in below(roots, stops):
         if term in stops and term not in roots:
             continue
@@ -106,18 +122,18 @@ def find_contraction(
             continue
         left, right = term.operands[0].operands
         sums = frozenset(term.reduce.indices)
-        if (
-            not term.dtype.is_float
-            or not sums <= left.free & right.free
-            or not term.free <= set(free) | bound
-        ):
+        around = term.free - bound - {*free}
+        is_wanted = (term.dtype.is_float and not around) or (term.dtype is i32 and around <= reduced)
+        if not is_wanted or not sums <= left.free & right.free:
             continue
         rows = tuple(i for i in free if i in left.free - right.free)
         columns = tuple(i for i in free if i in right.free - left.free)
         batch = tuple(i for i in free if i not in rows and i not in columns)
         if not rows and not columns:
             continue
-        candidate = Contraction(term, left, right, rows, columns, batch, term.reduce.indices)
+        candidate = Contraction(
+            term, left, right, rows, columns, batch, term.reduce.indices, tuple(sorted(around))
+        )
         if found is None or len(rows) + len(columns) > len(found.rows) + len(found.columns):
             found = candidate
     return found

@@ -284,7 +284,8 @@ class ApplyOp(KernelOperation):
 class ContractOp(KernelOperation):
     """accumulator + left * right at each coordinate of the accumulator, fused where the licence `contract` is given.
 
-    Over axes that the accumulator lacks, the products are summed, those where the mask holds.
+    Over axes that the accumulator lacks, the products are summed, those where the mask holds.  Operands of a narrower
+    dtype are widened to the accumulator's, which is exact.
     """
 
     name = "kernel.contract"

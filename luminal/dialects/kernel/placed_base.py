@@ -26,9 +26,9 @@ def reference_of(value: SSAValue) -> Reference:
 
 
 def merge_axes(tiles: Iterable[Tile]) -> tuple[TileAxis, ...]:
-    """The union of axes, in the order of the tiles that hold them; the lane axis last."""
+    """The union of axes, in the order of the tiles that hold them; the lane axis last but for the group axis."""
     axes = {axis: None for tile in tiles for axis in tile.axes}
-    return tuple(sorted(axes, key=lambda axis: axis.lane))
+    return tuple(sorted(axes, key=lambda axis: (axis.group, axis.lane)))
 
 
 def check(condition: bool, message: str) -> None:

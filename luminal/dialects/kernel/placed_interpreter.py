@@ -172,7 +172,9 @@ class _Machine:
 
     def contract(self, op: ContractOp) -> None:
         axes = (*op.summed, *op.tile.axes)
-        left, right = (self.spread(value, axes) for value in (op.left, op.right))
+        left, right = (
+            self.spread(value, axes).astype(op.tile.dtype.numpy, copy=False) for value in (op.left, op.right)
+        )
         mask = np.ones(left.shape, np.bool_) if op.mask is None else self.spread(op.mask, axes)
         total = self.spread(op.accumulator, op.tile.axes)
         for point in np.ndindex(*(axis.extent for axis in op.summed)):

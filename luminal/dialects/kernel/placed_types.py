@@ -40,26 +40,34 @@ def _dim(text: str) -> Dim:
 
 @dataclass(frozen=True, slots=True)
 class TileAxis:
-    """One axis of a tile: `extent` steps of `weight` along an index; `lane` marks the lanes of a vector."""
+    """One axis of a tile: `extent` steps of `weight` along an index; `lane` marks the lanes of a vector, `group` the
+    neighbours within each lane."""
 
     index: str
     extent: int
     weight: int = 1
     lane: bool = False
+    group: bool = False
+
+    @property
+    def in_vector(self) -> bool:
+        """Whether its coordinates are elements of one vector."""
+        return self.lane or self.group
 
     def __str__(self) -> str:
-        return f"{self.index}:{self.extent}*{self.weight}" + (":lane" if self.lane else "")
+        role = ":lane" if self.lane else ":group" if self.group else ""
+        return f"{self.index}:{self.extent}*{self.weight}{role}"
 
     @staticmethod
     def parse(text: str) -> TileAxis:
-        index, size, *lane = text.split(":")
+        index, size, *role = text.split(":")
         extent, weight = size.split("*")
-        return TileAxis(index, int(extent), int(weight), bool(lane))
+        return TileAxis(index, int(extent), int(weight), role == ["lane"], role == ["group"])
 
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """dtype and axes, in the order of their stage's factors; at most one lane axis, which is last."""
+    """dtype and axes, in the order of their stage's factors; at the end at most one lane axis, and one group axis."""
 
     dtype: DType
     axes: tuple[TileAxis, ...] = ()
@@ -69,7 +77,12 @@ class Tile:
 
     @property
     def lane(self) -> TileAxis | None:
-        return self.axes[-1] if self.axes and self.axes[-1].lane else None
+        return next((axis for axis in self.axes[-2:] if axis.lane), None)
+
+    @property
+    def vector(self) -> tuple[TileAxis, ...]:
+        """The axes that make up a vector, the last of them running fastest in it."""
+        return tuple(axis for axis in self.axes[-2:] if axis.in_vector)
 
 
 @irdl_attr_definition

@@ -9,7 +9,9 @@ Each stage factors the indices that are not yet bound where it stands.  A factor
 `index:extent[:role][:masked][@name]`, outermost first; `*` stands for what is left of the index.  Roles: loop (the
 default), parallel, unroll, partial (a loop of a reduction that folds from the identity and is then folded into what
 the loops around it carry), tile (unrolled in registers, one value each), block (as tile, but what a reduction finds in
-one is combined at once, so that what it carries has no such axis), lane (the lanes of a vector).
+one is combined at once, so that what it carries has no such axis), lane (the lanes of a vector), group (neighbours
+along an index that lie side by side within each lane, as the operands of a dot-product instruction do; a block where
+a reduction finds it).
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from dataclasses import dataclass
 
 from luminal.errors import ScheduleError
 
-ROLES = ("loop", "parallel", "unroll", "partial", "tile", "block", "lane")
+ROLES = ("loop", "parallel", "unroll", "partial", "tile", "block", "lane", "group")
 LOOP_ROLES = ("loop", "parallel", "unroll", "partial")
 
 

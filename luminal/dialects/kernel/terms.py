@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, cast
 
 from luminal.dim import Dim, as_dim, known_less, product, typical
-from luminal.dtype import DType, bool_, i64
+from luminal.dtype import DType, bf16, bool_, f16, f32, i8, i16, i32, i64, u8
 
 Attribute = object
 
@@ -98,6 +98,8 @@ ELEMENTWISE: Mapping[str, int] = {
     "select": 3,
 }  # fmt: skip
 PAIRED_MONOIDS = ("argmax", "argmin")
+WIDENS: Mapping[DType, tuple[DType, ...]] = {f32: (bf16, f16), i32: (i8, u8, i16)}
+"""What a cast to a dtype leaves as it is: the narrower dtypes whose products are summed in it."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -345,3 +347,9 @@ def depends_on(term: Term, other: Term) -> bool:
 
 def predicate(table: TermTable, left: Term, right: Term, kind: str = "lt") -> Term:
     return table.apply("less_than", (left, right), kind, bool_)
+
+
+def widened(term: Term) -> Term | None:
+    """What a cast makes wider for a sum of products, without rounding it; None where a term is no such cast."""
+    narrow = WIDENS.get(term.dtype, ())
+    return term.operands[0] if term.op == "cast" and term.operands[0].dtype in narrow else None

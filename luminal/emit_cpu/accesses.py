@@ -1,0 +1,195 @@
+"""Memory accesses of tiles, inside one LLVM function: vectors in the pieces that are contiguous, and masks.
+
+What a mask switches off is read as zero from elsewhere, and written elsewhere.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from xdsl.ir import SSAValue
+
+from luminal.dialects.kernel.placed import LoadOp, StoreOp
+from luminal.dialects.kernel.placed_base import reference_of
+from luminal.dialects.kernel.placed_types import Address, Tile, TileAxis
+from luminal.dim import Dim, as_dim
+from luminal.emit_cpu.addresses import AddressWriter, Point, lanes_in
+from luminal.emit_cpu.arithmetic import combine, memory_element
+from luminal.emit_cpu.text import Function, Index, Value, bits_of, lanes_of, vector_of, with_element, zero
+from luminal.emit_cpu.vectors import coordinates, joined
+
+ZEROS = "luminal_zeros"
+SPARE_BYTES = 1024
+"""the largest vector that the emitter makes: what a masked-off access reads or writes instead"""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Where a contiguous part of a vector lies, and which of its elements are there; a scalar is its only element."""
+
+    pointer: Value
+    picks: list[int]
+
+
+class AccessWriter(AddressWriter, ABC):
+    """Writes loads and stores; what writes tiles gives it values and masks."""
+
+    def __init__(self, f: Function, sizes: Value, symbols: Sequence[str]) -> None:
+        super().__init__(f, sizes, symbols)
+        self.spare: Value | None = None
+        self.aliases: dict[SSAValue, str] = {}
+
+    @abstractmethod
+    def value(self, value: SSAValue, point: Point) -> Value: ...
+
+    @abstractmethod
+    def wide(self, value: SSAValue, point: Point, axes: tuple[TileAxis, ...]) -> Value: ...
+
+    @abstractmethod
+    def _mask(self, mask: SSAValue | None, point: Point) -> Value | None: ...
+
+    def _access(self, op: LoadOp | StoreOp, tile: Tile, point: Point) -> tuple[list[Piece], Value | None]:
+        """The pieces of memory that a scalar or a vector lies in, and the mask, a scalar or as wide as the vector."""
+        f, address, element = self.f, op.address.data, memory_element(tile.dtype)
+        pointer = self.pointer(op.reference, op.variables, address, self.offset(address, tile.axes, point))
+        assert lanes_in(tile) * tile.dtype.size_bytes <= SPARE_BYTES, "a vector wider than the spare memory"
+        dynamic = self.value(op.dynamic, point) if op.dynamic is not None else None
+        mask = self._mask(op.mask, point)
+        if op.mask is not None and mask is not None and lanes_of(mask.type):
+            mask = self.wide(op.mask, point, tile.vector)
+        if dynamic is not None and not lanes_of(dynamic.type):
+            pointer, dynamic = f.offset(pointer, element, dynamic), None
+        if op.dynamic is not None and dynamic is not None:
+            dynamic = self.wide(op.dynamic, point, tile.vector)
+        strides = dict(zip(tile.vector, vector_strides(address, tile), strict=True))
+        pieces: list[Piece] = []
+        for place, picks in _pieces(tile.vector, strides, dynamic is not None):
+            step: Index = self.size(sum((strides[a] * n for a, n in place.items()), as_dim(0)))
+            if dynamic is not None:
+                step = f.index("add", f.extract(dynamic, picks[0]), step)
+            pieces.append(Piece(f.offset(pointer, element, step), picks))
+        return pieces, mask
+
+    def _spare(self) -> Value:
+        """Memory that a masked-off write may go to."""
+        if self.spare is None:
+            self.spare = self.f.alloca("i8", SPARE_BYTES, 64)
+        return self.spare
+
+    def _zeros(self) -> Value:
+        text = f"@{ZEROS} = internal constant [{SPARE_BYTES} x i8] zeroinitializer, align 64"
+        self.f.module.globals[ZEROS] = text
+        return Value("ptr", f"@{ZEROS}")
+
+    def _part(self, value: Value | None, piece: Piece, whole: int) -> Value | None:
+        """What a piece has of a vector of `whole` elements, or of the mask of all; a scalar is everyone's."""
+        if value is None or not lanes_of(value.type) or len(piece.picks) == whole:
+            return value
+        if len(piece.picks) == 1:
+            return self.f.extract(value, piece.picks[0])
+        return self.f.shuffle(value, value, piece.picks)
+
+    def load(self, op: LoadOp, point: Point) -> Value:
+        tile, f = op.tile, self.f
+        pieces, mask = self._access(op, tile, point)
+        element, lanes, extra = memory_element(tile.dtype), lanes_in(tile), self._alias(op)
+        parts: list[Value] = []
+        for piece in pieces:
+            some = self._part(mask, piece, lanes)
+            type_ = vector_of(element, len(piece.picks) if len(piece.picks) > 1 or lanes == 1 else 0)
+            if some is not None and lanes_of(some.type):
+                parts.append(f.masked("load", some, piece.pointer, zero(type_), extra=extra))
+            else:
+                parts.append(self._load_one(type_, piece.pointer, some, extra))
+        value = parts[0] if len(parts) == 1 else joined(f, parts, [piece.picks for piece in pieces])
+        return f.compare("icmp ne", value, 0) if tile.dtype.is_bool else value
+
+    def _alias(self, op: LoadOp | StoreOp) -> str:
+        return self.aliases.get(op.reference, "")
+
+    def _load_one(self, type_: str, pointer: Value, mask: Value | None, extra: str) -> Value:
+        """A load that reads zeros from elsewhere where a scalar mask is off."""
+        if mask is not None:
+            pointer = self.f.select(mask, pointer, self._zeros())
+        return self.f.load(type_, pointer, extra=extra)
+
+    def _store(self, op: StoreOp, point: Point) -> None:
+        tile, f, extra = op.tile, self.f, self._alias(op)
+        value = self.wide(op.value, point, tile.vector)
+        pieces, mask = self._access(op, tile, point)
+        for piece in pieces:
+            some, part = (self._part(x, piece, lanes_in(tile)) for x in (mask, value))
+            assert part is not None
+            if some is None or not lanes_of(some.type):
+                self._store_one(op, part, piece.pointer, some)
+                continue
+            old = zero(with_element(part.type, memory_element(tile.dtype)))
+            if op.combine.data != "set":
+                old = f.masked("load", some, piece.pointer, old, extra=extra)
+            f.masked("store", some, piece.pointer, self._joined(op, part, old), extra=extra)
+
+    def _store_one(self, op: StoreOp, value: Value, pointer: Value, mask: Value | None) -> None:
+        """A scalar or contiguous vector; where a scalar mask is off, it goes to spare memory."""
+        f, extra = self.f, self._alias(op)
+        if mask is not None:
+            pointer = f.select(mask, pointer, self._spare())
+        memory = with_element(value.type, memory_element(op.tile.dtype))
+        old = f.load(memory, pointer, extra=extra) if op.combine.data != "set" else zero(memory)
+        stored, align = self._joined(op, value, old), 0
+        if op.nontemporal and mask is None and self._is_aligned(op, lanes_of(memory)):
+            # other threads see it in time: the pool's counters are locked instructions, which wait for such stores
+            align = bits_of(memory) * lanes_of(memory) // 8
+            extra += f", !nontemporal {f.module.node('!{i32 1}')}"
+        f.store(stored, pointer, align, extra)
+
+    def _joined(self, op: StoreOp, value: Value, old: Value) -> Value:
+        """What a store writes, as it lies in memory, where `old` is there."""
+        f, dtype = self.f, op.tile.dtype
+        if op.combine.data != "set":
+            before = f.compare("icmp ne", old, 0) if dtype.is_bool else old
+            value = combine(f, op.combine.data, before, value, dtype)
+        return f.convert("zext", value, "i8") if dtype.is_bool else value
+
+    def _is_aligned(self, op: StoreOp, lanes: int) -> bool:
+        """Whether every vector that a store writes lies on its own size: outputs and scratch begin on 64
+        bytes."""
+        reference, address = reference_of(op.reference), op.address.data
+        size = max(lanes, 1) * reference.dtype.size_bytes
+        plain = len(address.axis_strides) - len(op.tile.vector)
+        steps = [*address.strides, address.offset, *address.axis_strides[:plain]]
+        whole = all((step * reference.dtype.size_bytes % size).constant == 0 for step in steps)
+        return op.dynamic is None and lanes > 0 and size <= 64 and whole and reference.kind != "argument"
+
+
+def vector_strides(address: Address, tile: Tile) -> tuple[Dim, ...]:
+    return address.axis_strides[len(address.axis_strides) - len(tile.vector) :]
+
+
+def _pieces(
+    axes: tuple[TileAxis, ...], strides: Mapping[TileAxis, Dim], apart: bool
+) -> list[tuple[Mapping[TileAxis, int], list[int]]]:
+    """The pieces of a vector that are contiguous in memory: where each begins, and which elements it has. `apart`: no
+    two elements are known to be neighbours."""
+    places = coordinates(axes)
+    run: tuple[TileAxis, ...] = ()
+    covered = 1
+    for axis in reversed(axes):
+        if strides[axis].constant == covered and not apart:
+            run, covered = (axis, *run), covered * axis.extent
+    counts = [axis.extent for axis in axes if axis not in run]
+    if len(run) < len(axes) and any(count & (count - 1) for count in counts):
+        run = ()
+    heads = [place for place in places if not any(place[axis] for axis in run)]
+    return [
+        (
+            head,
+            [
+                n
+                for n, place in enumerate(places)
+                if all(place[a] == at for a, at in head.items() if a not in run)
+            ],
+        )
+        for head in heads
+    ]

@@ -1,0 +1,414 @@
+"""Nests of loops for a sum of products, from index sets alone: register tiles, panels, and groups of neighbours.
+
+Nothing here knows what is computed.  Lanes run along an index of one side, the columns; rows are indices of the other.
+How the factors reach the registers is enumerated too (`Way`): as they are, kept in panels; narrow and made wider where
+they are used; or narrow and in groups, for an instruction that sums up the products of neighbours.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from luminal.dialects.kernel.schedule import Buffer, Factor, Stage, Target
+from luminal.dialects.kernel.terms import ELEMENTWISE, Region, Term, widened
+from luminal.passes.packed_loads import is_only_load
+from luminal.search.machine import Machine
+from luminal.search.roofline import contraction_seconds, packing_seconds, row_seconds, traffic_seconds
+from luminal.search.shapes import Contraction, Shapes, below, reduced_indices
+from luminal.search.stage import Nest, Seconds, StageView, add_seconds
+
+# Vectors of lanes, rows of a register tile, tiles of a block; whether rows are packed; whether columns stand outside.
+TILES = ((4, 3, 2, 1), (12, 8, 6, 4, 2, 1), (1, 4, 16), (False, True), (False, True))
+ODD_TILES = (14, 7)
+"""Rows of a register tile where they divide their index: images are 7, 14, 28, 56 or 112 wide."""
+COARSE_TILES = ((4, 2, 1), (8, 4, 1), (4, 1), (False, True), (False,))
+
+PARTIAL_STEPS = (256, 192, 320, 128, 160, 96)
+"""Addends of a short sum, of which a long one is made up: the error of n then grows as that of n / 256 does."""
+
+CAST_OPERATIONS = 2
+"""Vector operations of a cast, to widen and to shift or convert."""
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How the factors of a contraction are read: `left` and `right` as they are kept or loaded.
+
+    `computed`: vector operations that make of one vector of what is loaded one of the lane side, where that is no
+    panel of its own; `source`: what is loaded for it, if not `right`.  `group`: neighbours along the sum in each lane,
+    which one instruction of so many `cycles` sums up.
+    """
+
+    left: Term
+    right: Term
+    computed: int = 0
+    source: Term | None = None
+    group: int = 1
+    cycles: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Tiling:
+    """The lane's index, that of rows (None where there are none), vectors and rows of a register tile, tiles of a
+    block."""
+
+    lane: str
+    row: str | None
+    vectors: int
+    tile: int
+    block: int
+    pack_rows: bool
+    swap: bool
+
+
+class ContractionGenerator:
+    """Enumerates schedules of one region for one machine and representative sizes: those of its sums of products.
+
+    `shapes` decide what is enumerated; it is priced for them and for the `others`. `coarse` leaves most tile sizes out:
+    enough to tell what a region costs, not which schedule is best.
+    """
+
+    def __init__(
+        self,
+        region: Region,
+        machine: Machine,
+        shapes: Shapes,
+        coarse: bool = False,
+        others: Sequence[Shapes] = (),
+    ) -> None:
+        self.coarse = coarse
+        self.tiles = COARSE_TILES if coarse else TILES
+        self.blocks = (64, 16) if coarse else (64, 32, 16, 128)
+        self.region = region
+        self.machine = machine
+        self.shapes = shapes
+        self.priced = (shapes, *others)
+        self.no_seconds = self._each(lambda _: 0.0)
+        self.traffic = self._each(lambda shapes: traffic_seconds(shapes, machine))
+        self.numbers = region.numbering()
+        self.loads = [term for term in self.numbers if term.op == "load"]
+
+    def _each(self, price: Callable[[Shapes], float]) -> Seconds:
+        """A price at each of the sizes."""
+        return tuple(price(shapes) for shapes in self.priced)
+
+    def _fits(self, index: str, block: int) -> bool:
+        """Whether a block divides an index, or is small beside a size that is not known."""
+        if self.shapes.is_static(index):
+            return self.shapes.sizes[index] % block == 0
+        return block * 4 <= self.shapes.sizes[index]
+
+    def _row_seconds(self, view: StageView, stops: frozenset[Term], lane: str, step: int) -> Seconds:
+        """Of a stage computed in vectors along the lane, `step` elements at a time."""
+
+        def price(shapes: Shapes) -> float:
+            size = shapes.sizes[lane]
+            waste = -(-size // step) * step / size
+            return row_seconds(shapes, view.roots, stops, self.machine, lane, waste)
+
+        return self._each(price)
+
+    def _contractions(self, view: StageView, found: Contraction) -> Iterator[Nest]:
+        lanes = self.machine.lanes
+        for contraction in (found, found.swapped()):
+            columns = [i for i in contraction.columns if self.shapes.sizes[i] >= lanes // 2]
+            if not columns:
+                continue
+            lane = min(columns, key=lambda index: (view.strides.get(index, 1 << 60), index))
+            row = max(
+                contraction.rows,
+                key=lambda index: (self.shapes.sizes[index], -view.strides.get(index, 1 << 60), index),
+                default=None,
+            )
+            stops = view.stops | {contraction.reduction}
+            others = tuple(root for root in view.roots if root is not contraction.reduction)
+            extra = self._row_seconds(replace(view, roots=others), stops, lane, 1)
+            for way in self._ways(contraction, lane):
+                if not contraction.rows and way.group == 1:
+                    continue
+                for tiling in self._tilings(view, contraction, way, lane, row):
+                    nest = self._contraction(view, contraction, way, tiling)
+                    if nest is not None:
+                        yield replace(nest, seconds=add_seconds([nest.seconds, extra]))
+
+    def _tilings(
+        self, view: StageView, contraction: Contraction, way: Way, lane: str, row: str | None
+    ) -> Iterator[_Tiling]:
+        lanes = self.machine.lanes
+        outer = self.tiles[2:]
+        if view.at is not None:  # rows are blocked around the stage already
+            outer = ((1,), (not _is_plain(way.left, view),), self.tiles[4])
+        sums = 2 if contraction.around else 1
+        tiles = (1,)
+        if row is not None:
+            exact = [t for t in ODD_TILES if self.shapes.is_static(row) and self._fits(row, t)]
+            tiles = (*exact, *self.tiles[1])
+        for vectors, tile in itertools.product(self.tiles[0], tiles):
+            if sums * tile * vectors + vectors + 1 > self.machine.registers:
+                continue
+            width = vectors * lanes
+            if vectors > 1 and not self._fits(lane, width) and self.shapes.sizes[lane] < width:
+                continue
+            for block, pack_rows, swap in itertools.product(*outer):
+                if (row is None and (block > 1 or swap)) or (
+                    pack_rows and (row is None or contraction.around)
+                ):
+                    continue
+                if row is not None and block > 1 and block * tile > 2 * self.shapes.sizes[row]:
+                    continue
+                yield _Tiling(lane, row, vectors, tile, block, pack_rows, swap)
+
+    # How factors are read
+
+    def _ways(self, contraction: Contraction, lane: str) -> Iterator[Way]:
+        """All ways to read the factors; in groups where the processor has an instruction for their dtypes."""
+        left, right = contraction.left, contraction.right
+        yield Way(left, right)
+        narrow = widened(left), widened(right)
+        casts = [term for term in below((right,), frozenset()) if term.op == "cast"]
+        loaded = casts[-1].operands[0] if right.op == "cast" else right
+        if (
+            casts
+            and loaded.op == "load"
+            and (self._is_packable(loaded) or self.shapes.stride(right, lane) == 1)
+        ):
+            yield Way(left, right, CAST_OPERATIONS * len(casts), loaded)
+        if narrow[0] is None or narrow[1] is None:
+            return
+        for dot in self.machine.dots:
+            if dot.takes(narrow[0].dtype, narrow[1].dtype, contraction.reduction.dtype):
+                computed, source = self._source(narrow[1], lane)
+                yield Way(narrow[0], narrow[1], computed, source, dot.group, dot.cycles)
+
+    def _source(self, operand: Term, lane: str) -> tuple[int, Term | None]:
+        """How many elementwise operations make an operand of its only load along the lane, where the host can lay that
+        out; none, and None, where it is a load itself or has to be computed for a panel."""
+        terms = list(below((operand,), frozenset()))
+        loads = [term for term in terms if term.op == "load"]
+        along = [load for load in loads if lane in load.free]
+        is_elementwise = all(term.op in (*ELEMENTWISE, "load", "constant", "index") for term in terms)
+        if operand.op == "load" or not is_elementwise or len(along) != 1 or not self._is_packable(along[0]):
+            return 0, None
+        return sum(term.op in ELEMENTWISE for term in terms), along[0]
+
+    def _is_packable(self, load: Term) -> bool:
+        """Whether the host can lay out what a load reads."""
+        constant = self.region.arguments[load.load.argument].constant
+        return constant and not load.load.dynamic and not load.load.guarded and is_only_load(load, self.loads)
+
+    # The nest
+
+    def _contraction(
+        self, view: StageView, contraction: Contraction, way: Way, tiling: _Tiling
+    ) -> Nest | None:
+        lane, row, vectors, tile = tiling.lane, tiling.row, tiling.vectors, tiling.tile
+        lanes, prefix = self.machine.lanes, view.prefix
+        batch = [Factor(i, None, name=prefix + i) for i in contraction.batch]
+        other_rows = [Factor(i, None, name=prefix + i) for i in contraction.rows if i != row]
+        other_columns = [Factor(i, None, name=prefix + i) for i in contraction.columns if i != lane]
+        rows = [*other_rows, *([Factor(row, None, name=prefix + "rows")] if row else [])]
+        columns = [*other_columns, Factor(lane, None, name=prefix + "panel")]
+        inner = [Factor(row, tiling.block)] if row and tiling.block > 1 else []
+        sums = self._sum_order(contraction, way)
+        if self.shapes.sizes[sums[-1]] < way.group:
+            return None
+        outer = [*columns, *rows] if tiling.swap else [*rows, *columns]
+        registers = [Factor(row, tile, "tile")] if row and tile > 1 else []
+        registers += [Factor(lane, vectors, "tile")] if vectors > 1 else []
+        registers.append(Factor(lane, lanes, "lane"))
+        registers += [Factor(sums[-1], way.group, "group")] if way.group > 1 else []
+        factors = (*batch, *outer, *inner, *self._sum_factors(contraction, way, sums), *registers)
+        last_batch = prefix + contraction.batch[-1] if batch else view.at
+        kept: list[Stage] = []
+        filling: list[Seconds] = []
+        if way.right not in view.stops:
+            panels = self._panel(view, contraction, way, tiling, last_batch, kept)
+            if panels is None:
+                return None
+            filling += [panels] * len(kept)
+        if row and tiling.pack_rows and not tiling.swap and way.left not in view.stops:
+            kept.append(self._packed_rows(view, contraction, way, tiling))
+            along = self._contiguous(way.left, contraction) or row
+            filling.append(self._packing(view, way.left, along, along is not row))
+        elif not _is_plain(way.left, view):
+            return None
+        beside = [*self._sums_beside(view, contraction), *self._loads_beside(view, contraction, way, tiling)]
+        kept += beside
+        filling += [self.no_seconds] * len(beside)
+        seconds = self._each(
+            lambda shapes: contraction_seconds(
+                shapes,
+                contraction,
+                self.machine,
+                lane,
+                row,
+                vectors,
+                tile,
+                tiling.pack_rows,
+                way.computed,
+                way.group,
+                way.cycles,
+            )
+        )
+        seconds = add_seconds([seconds, *filling])
+        return Nest(factors, tuple(kept), seconds, "contraction", tuple(filling))
+
+    def _sum_order(self, contraction: Contraction, way: Way) -> list[str]:
+        """The indices of the sum; a group runs along one in which rows are contiguous, which comes last."""
+        sums = list(contraction.sums)
+        along = self._contiguous(way.left, contraction)
+        if way.group > 1 and along is not None:
+            sums.append(sums.pop(sums.index(along)))
+        return sums
+
+    def _sum_factors(self, contraction: Contraction, way: Way, sums: list[str]) -> list[Factor]:
+        group = way.group
+        unroll = next((u for u in (4, 2) if self._fits(sums[-1], u * group)), 1)
+        factors = [Factor(i, None) for i in contraction.around]
+        for index in sums[:-1]:
+            size = self.region.extents[index].constant
+            is_short = group > 1 and size is not None and size <= group
+            factors.append(Factor(index, size if is_short else None, "unroll" if is_short else "loop"))
+        factors.append(Factor(sums[-1], None))
+        if contraction.reduction.dtype.is_float:
+            factors += self._partial(sums[-1], unroll * group)
+        if unroll > 1:
+            factors.append(Factor(sums[-1], unroll, "unroll"))
+        return factors
+
+    def _partial(self, index: str, covered: int) -> list[Factor]:
+        """A loop that adds up short sums where a sum is long, which rounds less; none where it is short. `covered`: the
+        addends of one step."""
+        for steps in PARTIAL_STEPS:
+            if self.shapes.sizes[index] >= 2 * steps and self._fits(index, steps):
+                return [Factor(index, steps // covered, "partial")]
+        return []
+
+    def _contiguous(self, operand: Term, contraction: Contraction) -> str | None:
+        """The index of the sum along which an operand lies contiguous."""
+        return next((i for i in contraction.sums if self.shapes.stride(operand, i) == 1), None)
+
+    def _packed_rows(self, view: StageView, contraction: Contraction, way: Way, tiling: _Tiling) -> Stage:
+        """A block of rows laid out as its register tiles read it."""
+        row, tile, lanes = tiling.row, tiling.tile, self.machine.lanes
+        assert row is not None
+        at, left = view.prefix + "rows", way.left
+        sums = self._sum_order(contraction, way)
+        block = [Factor(row, tiling.block)] if tiling.block > 1 else []
+        tail = [Factor(row, tile, "tile")] if tile > 1 else []
+        group = [Factor(sums[-1], way.group, "group")] if way.group > 1 else []
+        digits = [*block, *(Factor(i, None) for i in sums), *tail, *group]
+        buffer = Buffer(tuple((factor.index, factor.extent) for factor in digits), at)
+        along = self._contiguous(left, contraction)
+        own = [i for i in reduced_indices((left,), view.stops) if i not in contraction.sums]
+        fill = [*block, *(Factor(i, None) for i in (*(i for i in sums if i != along), *own))]
+        if along is not None and self._fits(along, lanes * way.group):
+            fill += [Factor(along, None), *tail, Factor(along, lanes, "lane"), *group]
+        else:
+            fill += [Factor(i, None) for i in sums if i == along] + tail + group
+        return Stage((Target(term=self.numbers[left], buffer=buffer),), tuple(fill), at)
+
+    def _panel(
+        self,
+        view: StageView,
+        contraction: Contraction,
+        way: Way,
+        tiling: _Tiling,
+        last_batch: str | None,
+        kept: list[Stage],
+    ) -> Seconds | None:
+        """Lay the lane side out in panels, where it is not contiguous along the lane, and what that costs; None if it
+        cannot be."""
+        lane, vectors, lanes = tiling.lane, tiling.vectors, self.machine.lanes
+        loaded = way.source or way.right
+        group = [(self._sum_order(contraction, way)[-1], way.group)] if way.group > 1 else []
+        width = vectors * lanes
+
+        def digits(term: Term) -> tuple[tuple[str, int | None], ...]:
+            inside = [*contraction.around, *self._sum_order(contraction, way)]
+            others = [i for i in contraction.columns if i != lane]
+            every = [*others, lane, *inside]
+            return tuple(
+                (index, extent)
+                for index, extent in (*((i, None) for i in every), (lane, width), *group)
+                if index in term.free
+            )
+
+        bound = view.bound | set(contraction.batch)
+        if loaded.op == "load" and self._is_packable(loaded) and not loaded.free & bound:
+            buffer = Buffer(digits(loaded), None, "packed")
+            kept.append(Stage((Target(term=self.numbers[loaded], buffer=buffer),), (), None))
+            return self.no_seconds
+        is_contiguous = loaded.op == "load" and self.shapes.stride(loaded, lane) == 1
+        if is_contiguous and vectors <= 4 and (way.group == 1 or tiling.row is None):
+            return self.no_seconds
+        right = way.right
+        if way.source is not None or right.free & set(contraction.around) or self._is_constant_load(right):
+            return None
+        fill = [Factor(i, None) for i in contraction.columns if i != lane]
+        fill += [Factor(lane, None)]
+        along = self._contiguous(right, contraction)
+        sums = self._sum_order(contraction, way)
+        if way.group == 1 and along is not None and self._fits(along, lanes):
+            fill += [Factor(i, None) for i in sums]
+            fill += [Factor(lane, width), Factor(along, lanes, "lane")]
+        else:
+            own = [i for i in reduced_indices((right,), view.stops) if i not in contraction.sums]
+            fill += [Factor(i, None) for i in (*sums, *own)]
+            fill += [Factor(lane, vectors, "tile")] if vectors > 1 else []
+            fill += [Factor(lane, lanes, "lane"), *(Factor(i, extent, "group") for i, extent in group)]
+        buffer = Buffer(digits(right), last_batch)
+        kept.append(Stage((Target(term=self.numbers[right], buffer=buffer),), tuple(fill), last_batch))
+        return self._packing(view, right, lane if along is None else along, along is None)
+
+    def _is_constant_load(self, term: Term) -> bool:
+        """A guarded load of a constant, which is laid out neither by the host nor in the kernel."""
+        return term.op == "load" and term.load.guarded and self.region.arguments[term.load.argument].constant
+
+    def _sums_beside(self, view: StageView, contraction: Contraction) -> Iterator[Stage]:
+        """Sums over the same indices as the products, with which no column varies: known before the first column."""
+        lanes = self.machine.lanes
+        for term in below(view.roots, view.stops):
+            if term.op != "reduce" or term is contraction.reduction or term in view.stops:
+                continue
+            if term.reduce.indices != contraction.sums or term.free & {*contraction.columns, *view.bound}:
+                continue
+            (value,) = term.operands
+            along = self._contiguous(value, contraction)
+            free = sorted(term.free)
+            loops = [Factor(i, None) for i in (*free, *(i for i in contraction.sums if i != along))]
+            if along is not None:
+                loops.append(Factor(along, None))
+                loops += [Factor(along, lanes, "lane")] if self._fits(along, lanes) else []
+            buffer = Buffer(tuple((i, None) for i in free), view.at)
+            yield Stage((Target(term=self.numbers[term], buffer=buffer),), tuple(loops), view.at)
+
+    def _loads_beside(
+        self, view: StageView, contraction: Contraction, way: Way, tiling: _Tiling
+    ) -> Iterator[Stage]:
+        """Other constants that are read along the lane, but do not lie so: laid out like the panels."""
+        lane = tiling.lane
+        inside = {*contraction.columns, *contraction.around}
+        factors = {*below((way.left, way.right), frozenset())}
+        for load in below(view.roots, view.stops):
+            if load.op != "load" or load in factors or lane not in load.free:
+                continue
+            is_wanted = self.shapes.stride(load, lane) != 1 and load.free <= inside
+            if not is_wanted or not self._is_packable(load):
+                continue
+            order = [*(i for i in contraction.columns if i != lane), lane, *contraction.around]
+            digits = [(i, None) for i in order if i in load.free]
+            buffer = Buffer((*digits, (lane, tiling.vectors * self.machine.lanes)), None, "packed")
+            yield Stage((Target(term=self.numbers[load], buffer=buffer),), (), None)
+
+    def _packing(self, view: StageView, packed: Term, lane: str, contiguous: bool) -> Seconds:
+        return self._each(
+            lambda shapes: packing_seconds(shapes, packed, view.stops, self.machine, lane, contiguous)
+        )
+
+
+def _is_plain(operand: Term, view: StageView) -> bool:
+    """Whether an operand of a contraction is only read, and need not be computed for it."""
+    return operand.op == "load" or operand in view.stops

@@ -1,0 +1,92 @@
+"""Regions that sum up products of narrow numbers, and data for them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import ml_dtypes  # noqa: F401  (registers bfloat16 with NumPy)
+import numpy as np
+
+from luminal.dialects.kernel.terms import Affine, Argument, Output, Region, Term, TermTable
+from luminal.dim import Dim, as_dim
+from luminal.dtype import DType, f16, f32, i8, i32, u8
+
+
+def product(
+    m: Dim | int,
+    n: Dim | int,
+    k: Dim | int,
+    dtypes: tuple[DType, DType],
+    total: DType,
+    transposed: bool = False,
+    constant: bool = False,
+) -> Region:
+    """out[i, j] = sum over k of a[i, k] * b[k, j], or b[j, k], widened to the dtype of the sum; `constant`: b is."""
+    rows, columns, inner = map(as_dim, (m, n, k))
+    table = TermTable()
+    a = table.read(0, Affine.of({"i": inner, "k": 1}), dtypes[0])
+    strides = {"k": 1, "j": inner} if transposed else {"k": columns, "j": 1}
+    b = table.read(1, Affine.of(strides), dtypes[1])
+    left, right = (table.apply("cast", (x,), "none", total) for x in (a, b))
+    result = table.reduce("sum", ["k"], (table.apply("mul", (left, right), None, total),))
+    output = Output(result, rows * columns, Affine.of({"i": columns, "j": 1}), indices=frozenset("ij"))
+    arguments = [Argument(dtypes[0], rows * inner), Argument(dtypes[1], inner * columns, constant)]
+    return Region(table, {"i": rows, "j": columns, "k": inner}, arguments, [output])
+
+
+def integers(rng: np.random.Generator, size: int, dtype: DType) -> np.ndarray:
+    """All values, the limits more often than others."""
+    limits = np.iinfo(dtype.numpy)
+    values = rng.integers(limits.min, limits.max, size, endpoint=True)
+    often = rng.integers(0, 3, size)
+    return np.where(often == 0, limits.min, np.where(often == 1, limits.max, values)).astype(dtype.numpy)
+
+
+def inputs(region: Region, dims: Mapping[str, int], seed: int = 0) -> list[np.ndarray]:
+    rng = np.random.default_rng(seed)
+    sizes = [(a.dtype, a.elements.evaluate(dims)) for a in region.arguments]
+    return [
+        rng.standard_normal(size).astype(dtype.numpy) if dtype.is_float else integers(rng, size, dtype)
+        for dtype, size in sizes
+    ]
+
+
+def blocks(
+    m: Dim | int, n: int, count: int, block: int, weights: DType = i8, nibbles: bool = False
+) -> Region:
+    """out[i, j] = sum over b of s[j, b] * t[i, b] * (sum over l of w[j, b, l] * x[i, b, l]), the inner one in i32.
+
+    `nibbles`: w holds two values in a byte, of which those of the first half of a block are in the low bits, less 8.
+    """
+    rows, columns, number, size = map(as_dim, (m, n, count, block))
+    table = TermTable()
+
+    def wide(term: Term, dtype: DType) -> Term:
+        return table.apply("cast", (term,), "none", dtype)
+
+    half = block // 2
+    inner = {"h": half, "l": 1} if nibbles else {"l": 1}
+    x = table.read(0, Affine.of({"i": number * size, "b": size, **inner}), i8)
+    if nibbles:
+        byte = table.read(1, Affine.of({"j": number * half, "b": half, "l": 1}), u8)
+        shift = wide(table.index(Affine.of({"h": 4})), u8)
+        low = table.apply(
+            "bits", (table.apply("bits", (byte, shift), "shr", u8), table.constant(15, u8)), "and", u8
+        )
+        w = table.apply("add", (wide(low, i8), table.constant(0xF8, i8)), None, i8)
+    else:
+        w = table.read(1, Affine.of({"j": number * size, "b": size, "l": 1}), weights)
+    products = table.apply("mul", (wide(w, i32), wide(x, i32)), None, i32)
+    total = wide(table.reduce("sum", [*inner], (products,)), f32)
+    scale = wide(table.read(2, Affine.of({"j": number, "b": 1}), f16), f32)
+    scales = table.apply("mul", (scale, table.read(3, Affine.of({"i": number, "b": 1}), f32)), None, f32)
+    result = table.reduce("sum", ["b"], (table.apply("mul", (scales, total), None, f32),))
+    output = Output(result, rows * columns, Affine.of({"i": columns, "j": 1}), indices=frozenset("ij"))
+    arguments = [
+        Argument(i8, rows * number * size),
+        Argument(u8 if nibbles else weights, columns * number * (half if nibbles else size), True),
+        Argument(f16, columns * number, True),
+        Argument(f32, rows * number),
+    ]
+    extents = {"h": as_dim(2), "l": as_dim(half)} if nibbles else {"l": size}
+    return Region(table, {"i": rows, "j": columns, "b": number, **extents}, arguments, [output])
