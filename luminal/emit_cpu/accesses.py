@@ -15,9 +15,10 @@ from luminal.dialects.kernel.placed import LoadOp, StoreOp
 from luminal.dialects.kernel.placed_base import reference_of
 from luminal.dialects.kernel.placed_types import Address, Tile, TileAxis
 from luminal.dim import Dim, as_dim
-from luminal.emit_cpu.addresses import AddressWriter, Point, lanes_in
+from luminal.emit_cpu.addresses import AddressWriter, Point, lanes_in, points
 from luminal.emit_cpu.arithmetic import combine, memory_element
 from luminal.emit_cpu.text import Function, Index, Value, bits_of, lanes_of, vector_of, with_element, zero
+from luminal.emit_cpu.transposed import QUAD, store_quads
 from luminal.emit_cpu.vectors import coordinates, joined
 
 ZEROS = "luminal_zeros"
@@ -129,6 +130,22 @@ class AccessWriter(AddressWriter, ABC):
             if op.combine.data != "set":
                 old = f.masked("load", some, piece.pointer, old, extra=extra)
             f.masked("store", some, piece.pointer, self._joined(op, part, old), extra=extra)
+
+    def _store_quads(self, op: StoreOp, axis: TileAxis) -> list[Point]:
+        """Store four coordinates along an axis at a time, transposed; those that are left, or masked, are the answer."""
+        every, rest = points(op.tile.axes), list[Point]()
+        for first in every:
+            if first[axis] % QUAD:
+                continue
+            quad = [point for point in every if {**point, axis: 0} == {**first, axis: 0}]
+            quad = quad[first[axis] : first[axis] + QUAD]
+            if len(quad) < QUAD or any(self._mask(op.mask, point) is not None for point in quad):
+                rest += quad
+                continue
+            pieces, _ = self._access(op, op.tile, first)
+            vectors = [self.wide(op.value, point, op.tile.vector) for point in quad]
+            store_quads(self.f, vectors, [piece.pointer for piece in pieces], self._alias(op))
+        return rest
 
     def _store_one(self, op: StoreOp, value: Value, pointer: Value, mask: Value | None) -> None:
         """A scalar or contiguous vector; where a scalar mask is off, it goes to spare memory."""

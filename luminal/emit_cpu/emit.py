@@ -23,7 +23,7 @@ from luminal.dialects.kernel.placed_base import reference_of
 from luminal.dialects.kernel.placed_loops import AllocateOp, ForOp, FunctionOp, ParallelOp
 from luminal.dialects.kernel.placed_types import Loop
 from luminal.dim import Dim, as_dim, dim_max
-from luminal.emit_cpu.interior import holds, interiors
+from luminal.emit_cpu.interior import Part, holds, interiors
 from luminal.emit_cpu.jit import Target
 from luminal.emit_cpu.text import Function, Index, Module, Value
 from luminal.emit_cpu.tiles import TileWriter, guard_is_trivial
@@ -267,30 +267,45 @@ class LoopWriter:
             tiles.full.difference_update(variable for variable, _, _ in variables)
 
     def inside(self, block: Block, full: bool, carried: Sequence[Value] = ()) -> list[Value]:
-        """Write a block: without the masks that hold in all of it where they do, else with them."""
-        tiles, parts = self.tiles, self.emitter.interiors.get(block, ())
+        """Write a block: without the masks that hold in all of it where they do, else with them. Those that are the
+        same for a whole tile are asked first: at the rim of the others, they need not be asked again."""
+        parts = self.emitter.interiors.get(block, ())
         if block in self.emitter.splits and not full:
             return self.block(block, carried)
-        whole: Index | bool = True
-        held: list[ApplyOp] = []
+        alike = [part for part in parts if not part.index.tile.axes]
+        others = [part for part in parts if part.index.tile.axes]
+
+        def plain() -> list[Value]:
+            return self.block(block, carried)
+
+        return self.where_held(block, alike, lambda: self.where_held(block, others, plain, plain), plain)
+
+    def where_held(
+        self,
+        block: Block,
+        parts: Sequence[Part],
+        held: Callable[[], list[Value]],
+        plain: Callable[[], list[Value]],
+    ) -> list[Value]:
+        """A block written in one way where all parts of masks hold throughout, and are known to, else in another."""
+        whole: Value | None = None
+        known: list[ApplyOp] = []
         for part in parts:
-            found = holds(part, block, tiles)
+            found = holds(part, block, self.tiles)
             if found is None or found is False:
                 continue
-            held.append(part.compare)
+            known.append(part.compare)
             if isinstance(found, Value):
-                whole = self.f.op("and", whole, found) if isinstance(whole, Value) else found
+                whole = found if whole is None else self.f.op("and", whole, found)
 
         def without() -> list[Value]:
-            tiles.held.update(held)
+            self.tiles.held.update(known)
             try:
-                return self.block(block, carried)
+                return held()
             finally:
-                tiles.held.difference_update(held)
+                self.tiles.held.difference_update(known)
 
-        if isinstance(whole, Value):
-            return self.f.choose(whole, without, lambda: self.block(block, carried))
-        return without()
+        return without() if whole is None else self.f.choose(whole, without, plain)
 
     # Parallel loops
 

@@ -50,6 +50,7 @@ from luminal.emit_cpu.text import (
     vector_of,
     zero,
 )
+from luminal.emit_cpu.transposed import quad_axis
 from luminal.emit_cpu.vectors import coordinates, elements_in, neighbours, spread
 
 TRUE = Value("i1", "true")
@@ -357,12 +358,12 @@ class TileWriter(AccessWriter):
     # Stores
 
     def store(self, op: StoreOp) -> None:
-        """All coordinates in order; the loads that wait at the same address come first, coordinate by
-        coordinate."""
+        """All coordinates; the loads that wait at the same address come first, coordinate by coordinate."""
         block = op.parent_block()
         assert block is not None
         same = [load for load in self.pending[block] if _same_address(load, op)]
-        for point in points(op.tile.axes):
+        quads = None if same else quad_axis(op)
+        for point in points(op.tile.axes) if quads is None else self._store_quads(op, quads):
             for load in same:
                 self.value(load.result, point)
             self._store(op, point)
