@@ -132,7 +132,7 @@ class AccessWriter(AddressWriter, ABC):
             f.masked("store", some, piece.pointer, self._joined(op, part, old), extra=extra)
 
     def _store_quads(self, op: StoreOp, axis: TileAxis) -> list[Point]:
-        """Store four coordinates along an axis at a time, transposed; those that are left, or masked, are the answer."""
+        """Store four coordinates along an axis at a time, transposed; the answer is those left, or masked."""
         every, rest = points(op.tile.axes), list[Point]()
         for first in every:
             if first[axis] % QUAD:
