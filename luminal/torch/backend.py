@@ -9,6 +9,7 @@ from typing import Any
 import torch
 import torch.fx
 from torch._dynamo.backends.common import aot_autograd
+from torch._dynamo.eval_frame import innermost_fn
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._guards import TracingContext
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
@@ -66,7 +67,8 @@ class Backend:
         )
         with kept_whole():
             compiled = lower(module, inputs)
-        return guard_overlap(module, compiled, compiler.written, compiler.static)
+        # Dynamo keeps away from what a backend gives it: AOTAutograd's own fence around it would be a second one
+        return guard_overlap(module, innermost_fn(compiled), compiler.written, compiler.static)
 
 
 class GraphCompiler:
