@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from luminal.dialects.kernel.terms import Region, Term
+from luminal.dialects.kernel.terms import Region, Term, is_narrow_product
 from luminal.dtype import i32
 
 
@@ -123,7 +123,8 @@ def find_contraction(
         left, right = term.operands[0].operands
         sums = frozenset(term.reduce.indices)
         around = term.free - bound - {*free}
-        is_wanted = (term.dtype.is_float and not around) or (term.dtype is i32 and around <= reduced)
+        is_whole = not around and (term.dtype.is_float or term.dtype is i32)
+        is_wanted = is_whole or (around <= reduced and is_narrow_product(term))
         if not is_wanted or not sums <= left.free & right.free:
             continue
         rows = tuple(i for i in free if i in left.free - right.free)
