@@ -135,9 +135,14 @@ def find_contraction(
         candidate = Contraction(
             term, left, right, rows, columns, batch, term.reduce.indices, tuple(sorted(around))
         )
-        if found is None or len(rows) + len(columns) > len(found.rows) + len(found.columns):
+        if found is None or _rank(candidate) > _rank(found):
             found = candidate
     return found
+
+
+def _rank(contraction: Contraction) -> tuple[int, bool]:
+    """How many indices tell the sides apart; of equal ones, narrow products come before sums of what they give."""
+    return len(contraction.rows) + len(contraction.columns), is_narrow_product(contraction.reduction)
 
 
 def _computed(roots: tuple[Term, ...], stops: frozenset[Term]) -> Iterator[Term]:

@@ -41,6 +41,7 @@ REGIONS: dict[str, tuple[Region, Mapping[str, int]]] = {
     "f16": (product(7, 40, 66, (f16, f16), f32, transposed=True, constant=True), {}),
     "blocks": (blocks(3, 40, 4, 32), {}),
     "blocks, one row": (blocks(1, 40, 4, 32), {}),
+    "blocks of nibbles, one row": (blocks(1, 40, 4, 32, nibbles=True), {}),
     "blocks of u8": (blocks(S, 32, 3, 16, u8), {"s": 5}),
     "blocks of nibbles": (blocks(2, 40, 4, 32, nibbles=True), {}),
 }
