@@ -55,8 +55,8 @@ def blocks(
 ) -> Region:
     """out[i, j] = sum over b of s[j, b] * t[i, b] * (sum over l of w[j, b, l] * x[i, b, l]), the inner one in i32.
 
-    One row has no index i.  `nibbles`: w holds two values in a byte, those of the first half of a block in the low bits,
-    of which 8 is taken.
+    One row has no index i.  `nibbles`: w holds two values in a byte, the first half of a block in the low bits, of
+    which 8 is taken.
     """
     rows, columns, number, size = map(as_dim, (m, n, count, block))
     table = TermTable()
