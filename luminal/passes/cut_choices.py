@@ -10,8 +10,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
 
-from luminal.dialects.kernel.terms import Region, Term, postorder
+from luminal.dialects.kernel.terms import WIDENS, Region, Term, is_narrow_product, postorder
 from luminal.dim import known_equal, product
+from luminal.dtype import DType, i32
 from luminal.passes.cuts import Cuts, Group, Partition
 from luminal.passes.region_former import Instance
 from luminal.passes.region_terms import RegionTooLargeError
@@ -74,7 +75,9 @@ class _First:
         contractions = [value for value in self.graph.values if is_contraction(value)]
         self.contractions = {value.number for value in contractions}
         for value in contractions:
-            self._keep(self._settled(value, self._epilogue(value)))
+            root = self._epilogue(value)
+            whole = _sum_of_blocks(value, root)
+            self._keep(self._settled(value, root) if whole is None else self._epilogue(whole))
         for value in self.graph.values:
             self._keep_reduced(value)
         self.weights, self.loads = self._weigh()
@@ -164,6 +167,7 @@ class _First:
         count, made = product(source.shape), set[int]()
         for number, found in sorted(cone.items()):
             is_other = found.op in REDUCTIONS and known_equal(product(found.shape), count)
+            is_other = is_other and not _is_part_of_a_product(found)
             if not is_other and all(operand.number not in made for operand in found.operands):
                 continue
             made.add(number)
@@ -219,6 +223,27 @@ def is_contraction(value: Value) -> bool:
     return bool(factors) and all(map(_grows, factors))
 
 
+def _is_part_of_a_product(value: Value) -> bool:
+    """Whether a value sums up products of narrow integers, as a block of a product of quantised tensors does: it has a
+    place in the loops of the sum over all blocks."""
+    factors = _factors(value)
+    return bool(factors) and value.dtype is i32 and all(_narrow(factor) in WIDENS[i32] for factor in factors)
+
+
+def _sum_of_blocks(value: Value, root: Value) -> Value | None:
+    """The sum over all blocks of what elementwise code makes of the product of one; None for other contractions."""
+    user = root.users[0] if len(root.users) == 1 else None
+    is_whole = user is not None and user.op == "sum_reduce" and user.text("monoid") == "sum"
+    return user if is_whole and _is_part_of_a_product(value) else None
+
+
+def _narrow(value: Value) -> DType:
+    """The dtype of a factor before it is widened."""
+    while value.op in VIEWS:
+        value = value.operands[0]
+    return value.operands[0].dtype if value.op == "cast" else value.dtype
+
+
 def _is_batched(value: Value) -> bool:
     """Whether a contraction has an axis of its own along which both factors vary."""
     varies: list[set[int]] = []
@@ -265,7 +290,8 @@ def _conflicts(partition: Partition, cuts: Cuts) -> Iterator[int]:
 
 def conflicting_reductions(region: Region) -> list[Term]:
     """Reductions that no nest of loops can hold unless they are kept: those that are needed within another reduction
-    over an index that they depend on, and those that ask for an order of loops which others exclude."""
+    over an index that they depend on, but for sums of products of narrow integers, and those that ask for an order of
+    loops which others exclude."""
     found: dict[Term, None] = {}
     for output in region.outputs:
         terms = list(postorder(output.terms))
@@ -275,7 +301,8 @@ def conflicting_reductions(region: Region) -> list[Term]:
             held = frozenset().union(*(below[operand] for operand in term.operands))
             if term.op == "reduce":
                 bound = set(term.reduce.indices)
-                found.update((inner, None) for inner in sorted(held, key=terms.index) if inner.free & bound)
+                inside = [inner for inner in held if inner.free & bound and not is_narrow_product(inner)]
+                found.update((inner, None) for inner in sorted(inside, key=terms.index))
                 orders[term] = set(itertools.product(term.free, bound & output.indices))
                 held |= {term}
             below[term] = held

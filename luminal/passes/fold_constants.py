@@ -5,6 +5,8 @@ changes, and that no caller gives:
 
     (x, w): h = cast(w) : bf16; y = matmul(x, h)
     (x, w, h): y = matmul(x, h)                     and the fold (w): h = cast(w)
+
+A cast that only makes a constant wider stays too: memory is read as narrow as it is.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from xdsl.ir import Operation, SSAValue
 
 from luminal.dialects.graph_op import GraphOp, ReturnOp
 from luminal.dialects.hlo.table import HloOp
+from luminal.dialects.kernel.terms import WIDENS
 from luminal.dialects.table_op import Value
 from luminal.dialects.tensor_type import TensorType
 from luminal.dim import Dim
@@ -92,7 +95,18 @@ def constant_values(graph: GraphOp, fixed: Iterable[SSAValue]) -> dict[SSAValue,
         if op.operands and op.name not in VIEWS and size > GROWTH * sum(map(_bytes, bases)):
             continue
         known.update(dict.fromkeys(op.results, bases))
+    for value in [value for value in known if _is_widened(value) and _is_read_elsewhere(value, known)]:
+        del known[value]
     return known
+
+
+def _is_widened(value: SSAValue) -> bool:
+    """Whether a cast only makes a value wider: it is kept narrow, and widened where it is read."""
+    op = value.owner
+    if not isinstance(op, HloOp) or op.name != "hlo.cast":
+        return False
+    before, after = (cast(TensorType, each.type).dtype for each in (op.operands[0], value))
+    return before in WIDENS.get(after, ())
 
 
 def _is_fixed(op: HloOp, licensed: bool) -> bool:
@@ -124,10 +138,14 @@ def _is_root(value: SSAValue, known: dict[SSAValue, Bases]) -> bool:
     op = value.owner
     if not isinstance(op, HloOp) or not op.operands or op.name in VIEWS or not known[value]:
         return False
-    readers = set(_readers(value))
-    if any(isinstance(reader, ReturnOp) for reader in readers):
+    if any(isinstance(reader, ReturnOp) for reader in _readers(value)):
         return False
-    return any(not all(result in known for result in reader.results) for reader in readers)
+    return _is_read_elsewhere(value, known)
+
+
+def _is_read_elsewhere(value: SSAValue, known: dict[SSAValue, Bases]) -> bool:
+    """Whether something that is not the same at every call reads a value."""
+    return any(not all(result in known for result in reader.results) for reader in _readers(value))
 
 
 def _readers(value: SSAValue) -> Iterator[Operation]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from luminal.dialects.kernel.schedule import Buffer, Factor, Stage, Target
-from luminal.dialects.kernel.terms import ELEMENTWISE, Region, Term, widened
+from luminal.dialects.kernel.terms import ELEMENTWISE, Region, Term, is_narrow_product, widened
 from luminal.passes.packed_loads import is_only_load
 from luminal.search.machine import Machine
 from luminal.search.roofline import contraction_seconds, packing_seconds, row_seconds, traffic_seconds
@@ -234,9 +234,13 @@ class ContractionGenerator:
             filling.append(self._packing(view, way.left, along, along is not row))
         elif not _is_plain(way.left, view):
             return None
-        beside = [*self._sums_beside(view, contraction), *self._loads_beside(view, contraction, way, tiling)]
-        kept += beside
-        filling += [self.no_seconds] * len(beside)
+        if is_narrow_product(contraction.reduction):
+            beside = [
+                *self._sums_beside(view, contraction),
+                *self._loads_beside(view, contraction, way, tiling),
+            ]
+            kept += beside
+            filling += [self.no_seconds] * len(beside)
         seconds = self._each(
             lambda shapes: contraction_seconds(
                 shapes,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from luminal.dialects.kernel.terms import Region, Term, TermTable, postorder, widened
+from luminal.dialects.kernel.terms import Region, Term, TermTable, is_narrow_product, postorder
 from luminal.dtype import i8, i32, u8
 
 SIGN = 0x80
@@ -40,11 +40,9 @@ def region_with_offsets(region: Region) -> Region | None:
 
 
 def _is_signed_product(term: Term) -> bool:
-    if term.op != "reduce" or term.reduce.monoid != "sum" or term.dtype is not i32:
+    if not is_narrow_product(term):
         return False
-    product = term.operands[0]
-    narrow = [widened(factor) for factor in product.operands] if product.op == "mul" else [None]
-    return all(factor is not None and factor.dtype is i8 for factor in narrow)
+    return all(factor.operands[0].dtype is i8 for factor in term.operands[0].operands)
 
 
 def _with_offset(table: TermTable, region: Region, term: Term, renamed: dict[Term, Term]) -> Term:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from luminal.dialects.kernel.terms import Region, Term
+from luminal.dialects.kernel.terms import Region, Term, is_narrow_product
 from luminal.dtype import i32
 
 
@@ -123,7 +123,8 @@ def find_contraction(
         left, right = term.operands[0].operands
         sums = frozenset(term.reduce.indices)
         around = term.free - bound - {*free}
-        is_wanted = (term.dtype.is_float and not around) or (term.dtype is i32 and around <= reduced)
+        is_whole = not around and (term.dtype.is_float or term.dtype is i32)
+        is_wanted = is_whole or (around <= reduced and is_narrow_product(term))
         if not is_wanted or not sums <= left.free & right.free:
             continue
         rows = tuple(i for i in free if i in left.free - right.free)
@@ -134,9 +135,14 @@ def find_contraction(
         candidate = Contraction(
             term, left, right, rows, columns, batch, term.reduce.indices, tuple(sorted(around))
         )
-        if found is None or len(rows) + len(columns) > len(found.rows) + len(found.columns):
+        if found is None or _rank(candidate) > _rank(found):
             found = candidate
     return found
+
+
+def _rank(contraction: Contraction) -> tuple[int, bool]:
+    """How many indices tell the sides apart; of equal ones, narrow products come before sums of what they give."""
+    return len(contraction.rows) + len(contraction.columns), is_narrow_product(contraction.reduction)
 
 
 def _computed(roots: tuple[Term, ...], stops: frozenset[Term]) -> Iterator[Term]:

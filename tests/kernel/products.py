@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import ml_dtypes  # noqa: F401  (registers bfloat16 with NumPy)
 import numpy as np
 
 from luminal.dialects.kernel.terms import Affine, Argument, Output, Region, Term, TermTable
@@ -56,7 +55,8 @@ def blocks(
 ) -> Region:
     """out[i, j] = sum over b of s[j, b] * t[i, b] * (sum over l of w[j, b, l] * x[i, b, l]), the inner one in i32.
 
-    `nibbles`: w holds two values in a byte, of which those of the first half of a block are in the low bits, less 8.
+    One row has no index i.  `nibbles`: w holds two values in a byte, the first half of a block in the low bits, of
+    which 8 is taken.
     """
     rows, columns, number, size = map(as_dim, (m, n, count, block))
     table = TermTable()
@@ -66,7 +66,8 @@ def blocks(
 
     half = block // 2
     inner = {"h": half, "l": 1} if nibbles else {"l": 1}
-    x = table.read(0, Affine.of({"i": number * size, "b": size, **inner}), i8)
+    row = {} if m == 1 else {"i": as_dim(1)}
+    x = table.read(0, Affine.of({**dict.fromkeys(row, number * size), "b": size, **inner}), i8)
     if nibbles:
         byte = table.read(1, Affine.of({"j": number * half, "b": half, "l": 1}), u8)
         shift = wide(table.index(Affine.of({"h": 4})), u8)
@@ -79,9 +80,12 @@ def blocks(
     products = table.apply("mul", (wide(w, i32), wide(x, i32)), None, i32)
     total = wide(table.reduce("sum", [*inner], (products,)), f32)
     scale = wide(table.read(2, Affine.of({"j": number, "b": 1}), f16), f32)
-    scales = table.apply("mul", (scale, table.read(3, Affine.of({"i": number, "b": 1}), f32)), None, f32)
+    scales = table.apply(
+        "mul", (scale, table.read(3, Affine.of({**dict.fromkeys(row, number), "b": 1}), f32)), None, f32
+    )
     result = table.reduce("sum", ["b"], (table.apply("mul", (scales, total), None, f32),))
-    output = Output(result, rows * columns, Affine.of({"i": columns, "j": 1}), indices=frozenset("ij"))
+    address = Affine.of({**dict.fromkeys(row, columns), "j": 1})
+    output = Output(result, rows * columns, address, indices=frozenset({"j", *row}))
     arguments = [
         Argument(i8, rows * number * size),
         Argument(u8 if nibbles else weights, columns * number * (half if nibbles else size), True),
@@ -89,4 +93,5 @@ def blocks(
         Argument(f32, rows * number),
     ]
     extents = {"h": as_dim(2), "l": as_dim(half)} if nibbles else {"l": size}
-    return Region(table, {"i": rows, "j": columns, "b": number, **extents}, arguments, [output])
+    extents |= dict.fromkeys(row, rows)
+    return Region(table, {"j": columns, "b": number, **extents}, arguments, [output])

@@ -353,3 +353,11 @@ def widened(term: Term) -> Term | None:
     """What a cast makes wider for a sum of products, without rounding it; None where a term is no such cast."""
     narrow = WIDENS.get(term.dtype, ())
     return term.operands[0] if term.op == "cast" and term.operands[0].dtype in narrow else None
+
+
+def is_narrow_product(term: Term) -> bool:
+    """Whether a term sums up products of narrow integers in i32."""
+    if term.op != "reduce" or term.reduce.monoid != "sum" or term.dtype is not i32:
+        return False
+    (product,) = term.operands
+    return product.op == "mul" and all(widened(factor) is not None for factor in product.operands)
