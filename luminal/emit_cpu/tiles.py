@@ -300,6 +300,9 @@ class TileWriter(AddressWriter):
         result, f = parts[0], self.f
         if kept.lane or not any(axis.lane for axis in dropped):
             return result
+        if monoid == "sum" and dtype.is_integer and lanes_of(result[0].type) > 1:
+            # halves added one by one would be exact too, but LLVM 22 loses some of them where bytes were multiplied
+            return [f.reduce("add", result[0])]
         while (lanes := lanes_of(result[0].type)) > 1:
             half = lanes // 2
             low = [f.shuffle(x, x, range(half)) for x in result]

@@ -285,7 +285,8 @@ class NestGenerator:
         filling: list[Seconds] = []
         left = contraction.left
         if contraction.right not in view.stops and not computed:
-            panels = self._panel(view, contraction, lane, vectors, last_batch, kept)
+            at = column_panel if swap and contraction.right.op != "load" else last_batch
+            panels = self._panel(view, contraction, lane, vectors, at, kept)
             if panels is None:
                 return None
             filling += [panels] * len(kept)
@@ -338,15 +339,15 @@ class NestGenerator:
         contraction: Contraction,
         lane: str,
         vectors: int,
-        last_batch: str | None,
+        at: str | None,
         kept: list[Stage],
     ) -> Seconds | None:
         """Lay the lane side out in panels, where it is not contiguous along the lane, and what that costs; None if it
-        cannot be."""
+        cannot be. `at`: the loop in which panels are filled; where that is the one over panels, one at a time."""
         right, lanes = contraction.right, self.machine.lanes
-        digits = [(i, None) for i in contraction.columns if i != lane]
         width = vectors * lanes
-        digits += [(lane, None), *((i, None) for i in contraction.sums), (lane, width)]
+        outer = [] if at == view.prefix + "panel" else [i for i in contraction.columns if i != lane] + [lane]
+        digits = [*((i, None) for i in (*outer, *contraction.sums)), (lane, width)]
         bound = view.bound | set(contraction.batch)
         if (
             right.op == "load"
@@ -362,10 +363,9 @@ class NestGenerator:
             return self.no_seconds
         if right.op == "load" and self.shapes.stride(right, lane) == 1 and vectors <= 4:
             return self.no_seconds
-        at = last_batch
-        contiguous = next((i for i in contraction.sums if self.shapes.stride(right, i) == 1), None)
-        fill = [Factor(i, None) for i in contraction.columns if i != lane]
-        fill += [Factor(lane, None)]
+        read = self._largest_load(right, view.stops)
+        contiguous = next((i for i in contraction.sums if self.shapes.stride(read, i) == 1), None)
+        fill = [Factor(i, None) for i in outer]
         if contiguous is not None and self._fits(contiguous, lanes):
             fill += [Factor(i, None) for i in contraction.sums]
             fill += [Factor(lane, width), Factor(contiguous, lanes, "lane")]
@@ -378,6 +378,11 @@ class NestGenerator:
             Stage((Target(term=self.numbers[right], buffer=Buffer(tuple(digits), at)),), tuple(fill), at)
         )
         return self._packing(view, right, lane if contiguous is None else contiguous, contiguous is None)
+
+    def _largest_load(self, operand: Term, stops: frozenset[Term]) -> Term:
+        """What most of an operand's memory is read by; the operand itself where it reads none."""
+        loads = [t for t in below((operand,), stops) if t.op == "load"]
+        return max(loads, key=lambda load: self.shapes.volume(load.free), default=operand)
 
     def _packing(self, view: StageView, packed: Term, lane: str, contiguous: bool) -> Seconds:
         return self._each(
