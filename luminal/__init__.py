@@ -34,6 +34,7 @@ from luminal.stats import stats
 if TYPE_CHECKING:
     from luminal import nn
     from luminal.explanation import explain
+    from luminal.gguf_file import load_gguf
     from luminal.graph import Graph
     from luminal.nn.quantised import quantise
     from luminal.plan.constants import invalidate
@@ -56,6 +57,7 @@ _LAZY = {
     "explain": "luminal.explanation",
     "fallbacks": "luminal.torch.report",
     "invalidate": "luminal.plan.constants",
+    "load_gguf": "luminal.gguf_file",
     "luminal_cpu": "luminal.torch.backend",
     "quantise": "luminal.nn.quantised",
     "reset_fallbacks": "luminal.torch.report",
@@ -83,6 +85,6 @@ def __dir__() -> list[str]:
 __all__ = [
     "CPURuntime", "DType", "Dim", "Graph", "LuminalError", "NativeRuntime", "ReferenceRuntime", "Tensor",
     "bf16", "bool_", "cat", "compile", "dim", "dtype_of", "explain", "f16", "f32", "f4e2m1", "f64", "f8e4m3fn",
-    "f8e5m2", "fallbacks", "i16", "i32", "i64", "i8", "invalidate", "luminal_cpu", "nn", "quantise",
+    "f8e5m2", "fallbacks", "i16", "i32", "i64", "i8", "invalidate", "load_gguf", "luminal_cpu", "nn", "quantise",
     "reset_fallbacks", "stack", "stats", "u8", "where",
 ]  # fmt: skip

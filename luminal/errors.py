@@ -39,6 +39,10 @@ class ModelError(LuminalError, RuntimeError):
     """A model fails, also without the compiler, on the inputs that come with it."""
 
 
+class ModelFileError(LuminalError, ValueError):
+    """A file of a model is damaged or cut off, holds what cannot be read, or is not what its metadata say."""
+
+
 class OutputError(LuminalError, RuntimeError):
     """A value is read that is no output of the graph, or before the graph was executed."""
 

@@ -149,7 +149,7 @@ NOT_FOLDED: dict[str, Example] = {
         s.b.add(s.input(8, 4), s.b.add(s.parameter(4), s.b.full(value=1.0, shape=(8, 4), dtype="f32")))
     ],
     "what widens": lambda s: [
-        s.b.add(s.input(64, 64), s.b.cast(s.parameter(64, 64, dtype=i8), dtype="f32"))
+        s.b.add(s.input(128, 64), s.b.cast(s.parameter(128, 64, dtype=i8), dtype="f32"))
     ],
     "no constant": lambda s: [s.b.add(s.input(4), s.b.exp(s.input(4)))],
     "a symbolic size": lambda s: [
