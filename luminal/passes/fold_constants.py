@@ -23,7 +23,7 @@ from luminal.dim import Dim
 from luminal.passes.hlo_graph import VIEWS, drop_unused, part_of
 from luminal.passes.value_graph import Interface
 
-SMALL, GROWTH = 1 << 14, 4
+SMALL, GROWTH = 1 << 12, 4
 """A result that takes more bytes than what it is computed from is computed at every call: widening a parameter would
 cost its memory, and reading it. One of at most so many bytes may take so many times as much."""
 MOVEMENTS = VIEWS | {

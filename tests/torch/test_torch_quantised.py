@@ -176,3 +176,19 @@ def test_mistakes() -> None:
         QuantisedLinear(32, 8, "q8_0").take(linear(64, 8, "q8_0").planes())
     with pytest.raises(ScalarError, match="finite"):
         linear(32, 4, "q8_0").quantise(torch.full((4, 32), float("inf")))
+
+
+def test_blocks_spelled_in_f32_are_summed_as_integers() -> None:
+    """The sums of 32 products of bytes are exact in f32, so that both spellings are one program."""
+    quants, scales = torch.randint(-127, 128, (256, 16, 32), dtype=torch.int8), torch.rand(256, 16)
+
+    def blocks(x: torch.Tensor, x_scales: torch.Tensor) -> torch.Tensor:
+        dots = torch.matmul(x.permute(1, 0, 2).float(), quants.permute(1, 2, 0).float())
+        return (dots * scales.T[:, None] * x_scales.T[..., None]).sum(0)
+
+    x, x_scales = torch.randint(-127, 128, (1, 16, 32), dtype=torch.int8), torch.rand(1, 16)
+    found = compiled(blocks)(x, x_scales)
+    assert_same(found, blocks(x, x_scales), rtol=1e-5, atol=1e-2)
+    last = lm.stats()["last"]
+    assert any("a product of bytes" in name for name in last["rewrites"])
+    assert last["launches"] == 1
