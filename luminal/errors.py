@@ -40,7 +40,8 @@ class ModelError(LuminalError, RuntimeError):
 
 
 class ModelFileError(LuminalError, ValueError):
-    """A file of a model is damaged or cut off, holds what cannot be read, or is not what its metadata say."""
+    """A file of a model is damaged or cut off, holds what cannot be read, is not what its metadata say, or needs a
+    package that is not installed."""
 
 
 class OutputError(LuminalError, RuntimeError):

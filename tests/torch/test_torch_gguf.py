@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +123,12 @@ def test_floats_are_read_as_f32(tmp_path: Path, kind: KINDS) -> None:
     (array,) = file.tensors["output.weight"].planes().values()
     np.testing.assert_allclose(array, weights(False)["output.weight"], rtol=1e-2)
     assert array.dtype == np.float32
+
+
+def test_without_the_package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(sys.modules, "gguf", None)
+    with pytest.raises(ModelFileError, match=r"needs the package gguf: pip install 'luminal\[gguf\]'"):
+        lm.load_gguf(tmp_path / "any.gguf")
 
 
 def test_mistakes(tmp_path: Path) -> None:
