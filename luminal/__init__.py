@@ -32,8 +32,11 @@ from luminal.errors import LuminalError
 from luminal.stats import stats
 
 if TYPE_CHECKING:
+    from luminal import nn
     from luminal.explanation import explain
+    from luminal.gguf_file import load_gguf
     from luminal.graph import Graph
+    from luminal.nn.quantised import quantise
     from luminal.plan.constants import invalidate
     from luminal.runtimes.cpu import CPURuntime, NativeRuntime
     from luminal.runtimes.reference import ReferenceRuntime
@@ -54,7 +57,9 @@ _LAZY = {
     "explain": "luminal.explanation",
     "fallbacks": "luminal.torch.report",
     "invalidate": "luminal.plan.constants",
+    "load_gguf": "luminal.gguf_file",
     "luminal_cpu": "luminal.torch.backend",
+    "quantise": "luminal.nn.quantised",
     "reset_fallbacks": "luminal.torch.report",
     "stack": "luminal.tensor",
     "where": "luminal.tensor",
@@ -62,6 +67,8 @@ _LAZY = {
 
 
 def __getattr__(name: str) -> object:
+    if name == "nn":  # needs torch
+        return import_module("luminal.nn")
     place = _LAZY.get(name)
     if place is None:
         raise AttributeError(f"module 'luminal' has no attribute {name!r}")
@@ -78,6 +85,6 @@ def __dir__() -> list[str]:
 __all__ = [
     "CPURuntime", "DType", "Dim", "Graph", "LuminalError", "NativeRuntime", "ReferenceRuntime", "Tensor",
     "bf16", "bool_", "cat", "compile", "dim", "dtype_of", "explain", "f16", "f32", "f4e2m1", "f64", "f8e4m3fn",
-    "f8e5m2", "fallbacks", "i16", "i32", "i64", "i8", "invalidate", "luminal_cpu", "reset_fallbacks", "stack",
-    "stats", "u8", "where",
+    "f8e5m2", "fallbacks", "i16", "i32", "i64", "i8", "invalidate", "load_gguf", "luminal_cpu", "nn", "quantise",
+    "reset_fallbacks", "stack", "stats", "u8", "where",
 ]  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Union
 
 import numpy as np
@@ -14,7 +14,9 @@ from luminal.errors import DataSizeError, DTypeError
 if TYPE_CHECKING:
     import torch
 
-DataLike = Union[bool, int, float, Sequence[Any], "np.ndarray[Any, Any]", "torch.Tensor"]
+DataLike = Union[
+    bool, int, float, bytes, Sequence[Any], Mapping[str, Any], "np.ndarray[Any, Any]", "torch.Tensor"
+]
 
 
 def array_of(data: Any, dtype: DType | None, name: str) -> tuple[np.ndarray[Any, Any], DType]:

@@ -39,6 +39,11 @@ class ModelError(LuminalError, RuntimeError):
     """A model fails, also without the compiler, on the inputs that come with it."""
 
 
+class ModelFileError(LuminalError, ValueError):
+    """A file of a model is damaged or cut off, holds what cannot be read, is not what its metadata say, or needs a
+    package that is not installed."""
+
+
 class OutputError(LuminalError, RuntimeError):
     """A value is read that is no output of the graph, or before the graph was executed."""
 

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, Operation, SSAValue
@@ -38,6 +38,8 @@ from luminal.errors import (
     UnknownDimError,
 )
 from luminal.promotion import Number, fill_number, number_dtype
+from luminal.quantised import FORMATS
+from luminal.quantised_graph import FormatName, QuantisedTensor
 from luminal.tensor import Tensor
 from luminal.tensor_base import TensorBase, plain_int, size_of
 
@@ -97,6 +99,7 @@ class Graph:
         self._block = Block()
         self._builder = HloBuilder(self._block)
         self._inputs: list[Tensor] = []
+        self._planes: set[SSAValue] = set()
         self._outputs: list[Tensor] = []
         self._symbols: dict[str, Symbol] = {}
         self._conditions: dict[tuple[Dim, Dim], DimCondition] = {}
@@ -105,10 +108,20 @@ class Graph:
 
     # ---- inputs, constants, created tensors ------------------------------------------------------------------------
 
+    @overload
+    def tensor(  # pyright: ignore[reportOverlappingOverload]  (the names of block formats are texts, as those of dtypes)
+        self, shape: SizeLike | Sequence[SizeLike], dtype: FormatName, name: str | None = None
+    ) -> QuantisedTensor: ...
+    @overload
     def tensor(
         self, shape: SizeLike | Sequence[SizeLike], dtype: DTypeLike = f32, name: str | None = None
-    ) -> Tensor:
+    ) -> Tensor: ...
+    def tensor(
+        self, shape: SizeLike | Sequence[SizeLike], dtype: DTypeLike = f32, name: str | None = None
+    ) -> Tensor | QuantisedTensor:
         """An input. Sizes are ints, dims, or text: "s" is a dim of any size, "2*s + 1" an expression over known ones.
+        With the name of a block format as dtype it is a `QuantisedTensor`, which counts as constant
+        where its size is fixed.
 
         Errors: DTypeError, ShapeError for a negative size, DimRangeError where a dim has two ranges, GraphError for a
         name that another input has.
@@ -120,6 +133,11 @@ class Graph:
         if label in taken:
             raise GraphError(f"tensor: the graph already has an input named {label!r}")
         sizes = self._shape(shape, f"tensor {label!r}")
+        if isinstance(dtype, str) and dtype in FORMATS:
+            quantised = QuantisedTensor(self, FORMATS[dtype], sizes, label)
+            fixed = [one for one in quantised.planes.values() if one.numel().constant is not None]
+            self._planes.update(plane.value for plane in fixed)
+            return quantised
         value = self._block.insert_arg(tensor_type(sizes, dtype), len(self._block.args))
         value.name_hint = label if SSAValue.is_valid_name(label) else None
         result = Tensor(self, value, label)
@@ -345,6 +363,9 @@ class Graph:
                 raise OptionError(
                     f"build_search_space: {runtime_class.__name__} has no option {name!r}; it has {listed}"
                 )
+        if "constants" in known and self._planes:
+            planes = {n for n, one in enumerate(self._inputs) if one.value in self._planes}
+            options["constants"] = sorted(planes.union(options.get("constants", ())))
         module = self.module(licences)
         module.verify()
         symbols = {symbol.name: symbol for symbol in self._symbols.values()}

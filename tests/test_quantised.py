@@ -10,14 +10,12 @@ import numpy as np
 import pytest
 from torch_bits import as_torch, patterns
 
-from luminal.dialects.graph_op import build_graph, finish_graph
-from luminal.dialects.primitive.build import PrimitiveBuilder
-from luminal.dialects.primitive.interpreter import interpret
-from luminal.dialects.tensor_type import tensor_type
+import luminal as lm
 from luminal.dim import dim
-from luminal.dtype import DType, bf16, f4e2m1, f8e4m3fn, f8e5m2, f32, u8
+from luminal.dtype import DType, bf16, dtype_of, f4e2m1, f8e4m3fn, f8e5m2, f32
 from luminal.errors import DataSizeError, OptionError, ShapeError
 from luminal.quantised import FORMATS, format_of, power_of_two, small_float
+from luminal.quantised_graph import OPS
 
 Array = np.ndarray[Any, Any]
 f = np.float32
@@ -65,23 +63,34 @@ def q6_k(raw: Array) -> list[Any]:
     return list(found)
 
 
-STORED: dict[str, Callable[[Array], list[Any]]] = {"Q8_0": q8_0, "Q4_0": q4_0, "Q4_K": q4_k, "Q6_K": q6_k}
+STORED: dict[str, Callable[[Array], list[Any]]] = {"q8_0": q8_0, "q4_0": q4_0, "q4_k": q4_k, "q6_k": q6_k}
+
+
+def interpreted(function: Callable[..., lm.Tensor], *arrays: Array) -> Array:
+    """What a function of graph tensors gives in the reference interpreter."""
+    cx = lm.Graph()
+    inputs = [cx.tensor(array.shape, array.dtype) for array in arrays]
+    result = function(*inputs).output()
+    cx.build_search_space(lm.ReferenceRuntime)
+    rt = cx.search(lm.ReferenceRuntime(), 1)
+    for tensor, array in zip(inputs, arrays, strict=True):
+        rt.set_data(tensor, array)
+    rt.execute()
+    return rt.get_numpy(result)
 
 
 def dequantise(name: str, planes: dict[str, Array], dtype: Any = f32) -> Array:
-    types = [tensor_type(plane.shape, plane.dtype) for plane in planes.values()]
-    graph, block = build_graph("main", (), types, input_names=list(planes))
-    build = PrimitiveBuilder(block)
-    finish_graph(block, [FORMATS[name].dequantise(build, dict(zip(planes, block.args, strict=True)), dtype)])
-    graph.verify()
-    return interpret(graph, list(planes.values()))[0]
+    def decoded(*tensors: lm.Tensor) -> lm.Tensor:
+        return FORMATS[name].dequantise(dict(zip(planes, tensors, strict=True)), OPS).cast(dtype)
+
+    return interpreted(decoded, *planes.values())
 
 
 @pytest.mark.parametrize("name", STORED)
 def test_stored_formats(name: str) -> None:
     row, rng = FORMATS[name], np.random.default_rng(0)
     raw = rng.integers(0, 256, (3, 2, row.bytes_per_block), dtype=np.uint8)
-    for at in {"Q8_0": [0], "Q4_0": [0], "Q4_K": [0, 2], "Q6_K": [208]}[name]:  # finite f16 scales
+    for at in {"q8_0": [0], "q4_0": [0], "q4_k": [0, 2], "q6_k": [208]}[name]:  # finite f16 scales
         raw[..., at : at + 2] = rng.standard_normal((3, 2, 1)).astype(np.float16).view(np.uint8)
     shape = (3, 2 * row.block)
     planes = row.unpack(raw.tobytes(), shape)
@@ -98,17 +107,14 @@ def test_stored_formats(name: str) -> None:
 @pytest.mark.parametrize("dtype", [f8e4m3fn, f8e5m2, f4e2m1], ids=str)
 def test_every_small_float(dtype: DType) -> None:
     every = np.arange(1 << dtype.bits, dtype=np.uint8)
-    graph, block = build_graph("main", (), [tensor_type(every.shape, u8)])
-    finish_graph(block, [small_float(PrimitiveBuilder(block), block.args[0], dtype)])
-    assert patterns(interpret(graph, [every])[0]) == patterns(every.view(dtype.numpy).astype(np.float32))
+    found = interpreted(lambda tensor: small_float(tensor, OPS, dtype), every)
+    assert patterns(found) == patterns(every.view(dtype.numpy).astype(np.float32))
 
 
 def test_every_power_of_two() -> None:
     every = np.arange(256, dtype=np.uint8)
-    graph, block = build_graph("main", (), [tensor_type(every.shape, u8)])
-    finish_graph(block, [power_of_two(PrimitiveBuilder(block), block.args[0])])
     expected = every.view(ml_dtypes.float8_e8m0fnu).astype(np.float32)
-    assert patterns(interpret(graph, [every])[0]) == patterns(expected)
+    assert patterns(interpreted(lambda tensor: power_of_two(tensor, OPS), every)) == patterns(expected)
 
 
 def pairs(packed: Array) -> Array:
@@ -149,25 +155,26 @@ def test_fp4_formats() -> None:
 
 def test_symbolic_rows() -> None:
     s = dim("s", 1)
-    types = FORMATS["Q8_0"].plane_types((s, 64))
+    types = FORMATS["q8_0"].plane_types((s, 64))
     assert list(map(str, types.values())) == ["i8[s, 2, 32]", "f16[s, 2]"]
-    assert str(FORMATS["Q4_K"].plane_types((s, 256 * s))["mins"]) == "u8[s, s, 8]"
+    assert str(FORMATS["q4_k"].plane_types((s, 256 * s))["mins"]) == "u8[s, s, 8]"
 
 
 def test_errors() -> None:
     with pytest.raises(OptionError, match="no block format 'Q5_0'"):
         format_of("Q5_0")
     with pytest.raises(ShapeError, match=r"blocks of 32 along the last axis; \[2, 33\] has not"):
-        format_of("Q8_0").plane_types((2, 33))
+        format_of("q8_0").plane_types((2, 33))
     with pytest.raises(ShapeError, match="has not"):
-        format_of("Q8_0").plane_types(())
+        format_of("q8_0").plane_types(())
     with pytest.raises(DataSizeError, match="has 68 bytes, not 67"):
-        format_of("Q8_0").unpack(bytes(67), (2, 32))
+        format_of("q8_0").unpack(bytes(67), (2, 32))
     with pytest.raises(OptionError, match="nothing to unpack"):
         format_of("mxfp4").unpack(bytes(68), (2, 32))
+    quants = ((1, 32), dtype_of("i8"))
     with pytest.raises(OptionError, match="has the planes quants, scales; given were quants"):
-        dequantise("Q8_0", {"quants": np.zeros((1, 32), np.int8)})
-    with pytest.raises(ShapeError, match=r"plane scales of Q8_0 must be f16\[1\], not f16\[2\]"):
-        dequantise("Q8_0", {"quants": np.zeros((1, 32), np.int8), "scales": np.zeros(2, np.float16)})
+        format_of("Q8_0").check({"quants": quants})
+    with pytest.raises(ShapeError, match=r"plane scales of q8_0 must be f16\[1\], not f16\[2\]"):
+        format_of("q8_0").check({"quants": quants, "scales": ((2,), dtype_of("f16"))})
     with pytest.raises(ShapeError, match="too few axes"):
-        dequantise("Q8_0", {"quants": np.zeros(32, np.int8), "scales": np.zeros(2, np.float16)})
+        format_of("q8_0").check({"quants": ((32,), dtype_of("i8")), "scales": ((2,), dtype_of("f16"))})

@@ -10,9 +10,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
 
-from luminal.dialects.kernel.terms import WIDENS, Region, Term, is_narrow_product, postorder
-from luminal.dim import known_equal, product
-from luminal.dtype import DType, i32
+from luminal.dialects.kernel.terms import Region, Term, postorder
+from luminal.dim import as_dim, known_equal, known_less, product
 from luminal.passes.cuts import Cuts, Group, Partition
 from luminal.passes.region_former import Instance
 from luminal.passes.region_terms import RegionTooLargeError
@@ -26,6 +25,8 @@ _COSTLY = 4
 """The weight of arithmetic from which a value is rather kept than computed twice."""
 _WIDE = 3
 """As many loads are dearer to repeat than one load of a kept value."""
+_DECODING = 40
+"""The weight of arithmetic up to which an element of a quantised parameter is decoded where it is used."""
 _MOST = 1 << 20
 _RESHAPES = ("permute", "reshape")
 _LONGEST = 400
@@ -72,16 +73,16 @@ class _First:
         self.partition, self.graph = partition, partition.graph
         self.roots = set(partition.required | partition.stored)
         self.kept: set[int] = set()
-        contractions = [value for value in self.graph.values if is_contraction(value)]
+        blocks = [value for value in self.graph.values if _is_block_sum(value)]
+        contractions = [v for v in self.graph.values if is_contraction(v) and v not in blocks]
         self.contractions = {value.number for value in contractions}
         for value in contractions:
-            root = self._epilogue(value)
-            whole = _sum_of_blocks(value, root)
-            self._keep(self._settled(value, root) if whole is None else self._epilogue(whole))
+            self._keep(self._settled(value, self._epilogue(value)))
+        self.blocks = {value.number for value in blocks}
         for value in self.graph.values:
             self._keep_reduced(value)
         self.weights, self.loads = self._weigh()
-        for value in contractions:
+        for value in (*contractions, *blocks):
             self._keep_operands(value)
         self._keep_shared()
 
@@ -166,8 +167,11 @@ class _First:
                 stack += found.operands
         count, made = product(source.shape), set[int]()
         for number, found in sorted(cone.items()):
-            is_other = found.op in REDUCTIONS and known_equal(product(found.shape), count)
-            is_other = is_other and not _is_part_of_a_product(found)
+            is_other = (
+                found.op in REDUCTIONS
+                and found.number not in self.blocks
+                and known_equal(product(found.shape), count)
+            )
             if not is_other and all(operand.number not in made for operand in found.operands):
                 continue
             made.add(number)
@@ -194,14 +198,36 @@ class _First:
         return weights, loads
 
     def _keep_operands(self, contraction: Value) -> None:
-        """Keep what a contraction multiplies, where computing it for every use costs more than a load."""
+        """Keep what a contraction multiplies, where computing it for every use costs more than a load: as narrow as it
+        is cast, but no decoded parameter, which takes more memory than what it is decoded from."""
         for operand in _factors(contraction):
+            narrow = operand
             while operand.op in VIEWS or operand.op == "cast":
                 if operand.number in self.roots:
                     break
                 operand = operand.operands[0]
-            if operand.number not in self.roots and self.weights[operand.number] >= _COSTLY:
-                self._keep(operand)
+                if operand.dtype.size_bytes <= narrow.dtype.size_bytes:
+                    narrow = operand
+            dear = self.weights[narrow.number] >= _COSTLY and operand.number not in self.roots
+            if dear and not self._is_decoded(narrow):
+                self._keep(narrow)
+
+    def _is_decoded(self, value: Value) -> bool:
+        """Whether a value is made of parameters that take less memory, by a few operations for each element."""
+        if self.weights[value.number] > _DECODING:
+            return False
+        size, stack, seen = as_dim(0), [value], set[int]()
+        while stack:
+            found = stack.pop()
+            if found.number in seen or found.op in SPLATS:
+                continue
+            seen.add(found.number)
+            if found.number in self.partition.former.constants:
+                size += product(found.shape) * found.dtype.size_bytes
+            elif found.number in self.roots or not (found.is_elementwise or found.op in VIEWS):
+                return False
+            stack += found.operands
+        return known_less(size, product(value.shape) * value.dtype.size_bytes)
 
     def _keep_shared(self) -> None:
         """Keep what several regions read, where it is costly or reads much."""
@@ -223,25 +249,21 @@ def is_contraction(value: Value) -> bool:
     return bool(factors) and all(map(_grows, factors))
 
 
-def _is_part_of_a_product(value: Value) -> bool:
-    """Whether a value sums up products of narrow integers, as a block of a product of quantised tensors does: it has a
-    place in the loops of the sum over all blocks."""
-    factors = _factors(value)
-    return bool(factors) and value.dtype is i32 and all(_narrow(factor) in WIDENS[i32] for factor in factors)
-
-
-def _sum_of_blocks(value: Value, root: Value) -> Value | None:
-    """The sum over all blocks of what elementwise code makes of the product of one; None for other contractions."""
-    user = root.users[0] if len(root.users) == 1 else None
-    is_whole = user is not None and user.op == "sum_reduce" and user.text("monoid") == "sum"
-    return user if is_whole and _is_part_of_a_product(value) else None
-
-
-def _narrow(value: Value) -> DType:
-    """The dtype of a factor before it is widened."""
-    while value.op in VIEWS:
-        value = value.operands[0]
-    return value.operands[0].dtype if value.op == "cast" else value.dtype
+def _is_block_sum(value: Value) -> bool:
+    """Whether a value is a sum of products of integers that are added up as floats: each is scaled and belongs to the
+    other sum, which would read it from memory otherwise."""
+    if value.dtype.is_float or not _factors(value):
+        return False
+    front = list(value.users)
+    for user in front:
+        if user.op == "sum_reduce":
+            if not user.dtype.is_float:
+                return False
+        elif len(front) > _LONGEST or not user.users or not (user.is_elementwise or user.op in VIEWS):
+            return False
+        else:
+            front += [each for each in user.users if each not in front]
+    return bool(front)
 
 
 def _is_batched(value: Value) -> bool:
@@ -301,13 +323,23 @@ def conflicting_reductions(region: Region) -> list[Term]:
             held = frozenset().union(*(below[operand] for operand in term.operands))
             if term.op == "reduce":
                 bound = set(term.reduce.indices)
-                inside = [inner for inner in held if inner.free & bound and not is_narrow_product(inner)]
-                found.update((inner, None) for inner in sorted(inside, key=terms.index))
+                nested = (inner for inner in held if inner.free & bound and not _belongs(inner, term))
+                found.update((inner, None) for inner in sorted(nested, key=terms.index))
                 orders[term] = set(itertools.product(term.free, bound & output.indices))
                 held |= {term}
             below[term] = held
         found.update((term, None) for term in orders if term not in found and _excluded(term, orders, found))
     return list(found)
+
+
+def _belongs(inner: Term, outer: Term) -> bool:
+    """Whether a sum of integers is computed once, within one step of a sum of floats: see `_is_block_sum`."""
+    once = outer.free | set(outer.reduce.indices)
+    return outer.dtype.is_float and inner.dtype.is_integer and once <= inner.free and _is_sum(inner, outer)
+
+
+def _is_sum(*terms: Term) -> bool:
+    return all(term.op == "reduce" and term.reduce.monoid == "sum" for term in terms)
 
 
 def _excluded(term: Term, orders: Mapping[Term, set[tuple[str, str]]], gone: Iterable[Term]) -> bool:

@@ -26,8 +26,9 @@ from luminal.dim import Dim
 from luminal.passes.hlo_graph import VIEWS, drop_unused, part_of
 from luminal.passes.value_graph import Interface
 
-GROWTH = 4
-"""A result that takes more than so many times the bytes of what it is computed from is computed at every call."""
+SMALL, GROWTH = 1 << 12, 4
+"""A result that takes more bytes than what it is computed from is computed at every call: widening a parameter would
+cost its memory, and reading it. One of at most so many bytes may take so many times as much."""
 MOVEMENTS = VIEWS | {
     "hlo.pad",
     "hlo.cat",
@@ -79,7 +80,7 @@ def fold_constants(graph: GraphOp) -> list[Fold]:
 def constant_values(graph: GraphOp, fixed: Iterable[SSAValue]) -> dict[SSAValue, Bases]:
     """The values that are the same at every call, with the inputs and literals that they are computed from.
 
-    `fixed`: the inputs that never change.  A value that grows past `GROWTH` is computed at every call.
+    `fixed`: the inputs that never change.  A value that grows is computed at every call.
     """
     known: dict[SSAValue, Bases] = {value: frozenset([value]) for value in fixed if _is_static(value)}
     licensed = "reassociate" in graph.licences
@@ -92,7 +93,8 @@ def constant_values(graph: GraphOp, fixed: Iterable[SSAValue]) -> dict[SSAValue,
         if op.name == "hlo.constant":
             bases = frozenset(op.results)
         size = sum(map(_bytes, op.results))
-        if op.operands and op.name not in VIEWS and size > GROWTH * sum(map(_bytes, bases)):
+        given = sum(map(_bytes, bases))
+        if op.operands and op.name not in VIEWS and size > (GROWTH * given if size <= SMALL else given):
             continue
         known.update(dict.fromkeys(op.results, bases))
     for value in [value for value in known if _is_widened(value) and _is_read_elsewhere(value, known)]:

@@ -25,6 +25,7 @@ from luminal.errors import (
     UnsetDimError,
     UnsetInputError,
 )
+from luminal.quantised_graph import QuantisedTensor
 from luminal.tensor_base import plain_int, shape_text
 
 if TYPE_CHECKING:
@@ -76,14 +77,19 @@ class Runtime(ABC):
 
     # ---- data in ---------------------------------------------------------------------------------------------------
 
-    def set_data(self, tensor: Tensor, data: DataLike) -> None:
-        """Copy the data of an input: numbers, (nested) lists, a NumPy array or a torch tensor.
+    def set_data(self, tensor: Tensor | QuantisedTensor, data: DataLike) -> None:
+        """Copy the data of an input: numbers, (nested) lists, a NumPy array or a torch tensor; of a block-quantised one
+        its stored bytes, its planes, or floats to be quantised.
 
         Data of one axis fills the tensor in row-major order; other data must have the tensor's shape. Sizes that
         depend on a dim are checked when the graph is executed. It stays until it is set again.
         Errors: DataSizeError, DTypeError, OutputError for what is no input of the graph.
         """
         interface, _ = self._loaded()
+        if isinstance(tensor, QuantisedTensor):
+            for name, plane in tensor.data_of(data).items():
+                self.set_data(tensor.planes[name], plane)
+            return
         position = _position(interface.inputs, tensor)
         if position is None:
             names = ", ".join(repr(one.name) for one in interface.inputs) or "none"

@@ -224,7 +224,9 @@ class ContractionGenerator:
         kept: list[Stage] = []
         filling: list[Seconds] = []
         if way.right not in view.stops:
-            panels = self._panel(view, contraction, way, tiling, last_batch, kept)
+            is_computed = tiling.swap and way.right.op != "load"
+            at = prefix + "panel" if is_computed else last_batch
+            panels = self._panel(view, contraction, way, tiling, at, kept)
             if panels is None:
                 return None
             filling += [panels] * len(kept)
@@ -320,20 +322,20 @@ class ContractionGenerator:
         contraction: Contraction,
         way: Way,
         tiling: _Tiling,
-        last_batch: str | None,
+        at: str | None,
         kept: list[Stage],
     ) -> Seconds | None:
         """Lay the lane side out in panels, where it is not contiguous along the lane, and what that costs; None if it
-        cannot be."""
+        cannot be. `at`: the loop in which panels are filled; where that is the one over panels, one at a time."""
         lane, vectors, lanes = tiling.lane, tiling.vectors, self.machine.lanes
         loaded = way.source or way.right
         group = [(self._sum_order(contraction, way)[-1], way.group)] if way.group > 1 else []
         width = vectors * lanes
+        outside = [*(i for i in contraction.columns if i != lane), lane]
 
         def digits(term: Term) -> tuple[tuple[str, int | None], ...]:
             inside = [*contraction.around, *self._sum_order(contraction, way)]
-            others = [i for i in contraction.columns if i != lane]
-            every = [*others, lane, *inside]
+            every = [*outside, *inside]
             return tuple(
                 (index, extent)
                 for index, extent in (*((i, None) for i in every), (lane, width), *group)
@@ -351,9 +353,9 @@ class ContractionGenerator:
         right = way.right
         if way.source is not None or right.free & set(contraction.around) or self._is_constant_load(right):
             return None
-        fill = [Factor(i, None) for i in contraction.columns if i != lane]
-        fill += [Factor(lane, None)]
-        along = self._contiguous(right, contraction)
+        outside = outside if at != view.prefix + "panel" else []
+        fill = [Factor(i, None) for i in outside]
+        along = self._contiguous(self._largest_load(right, view.stops), contraction)
         sums = self._sum_order(contraction, way)
         if way.group == 1 and along is not None and self._fits(along, lanes):
             fill += [Factor(i, None) for i in sums]
@@ -363,9 +365,14 @@ class ContractionGenerator:
             fill += [Factor(i, None) for i in (*sums, *own)]
             fill += [Factor(lane, vectors, "tile")] if vectors > 1 else []
             fill += [Factor(lane, lanes, "lane"), *(Factor(i, extent, "group") for i, extent in group)]
-        buffer = Buffer(digits(right), last_batch)
-        kept.append(Stage((Target(term=self.numbers[right], buffer=buffer),), tuple(fill), last_batch))
+        buffer = Buffer(digits(right), at)
+        kept.append(Stage((Target(term=self.numbers[right], buffer=buffer),), tuple(fill), at))
         return self._packing(view, right, lane if along is None else along, along is None)
+
+    def _largest_load(self, operand: Term, stops: frozenset[Term]) -> Term:
+        """What most of an operand's memory is read by; the operand itself where it reads none."""
+        loads = [t for t in below((operand,), stops) if t.op == "load"]
+        return max(loads, key=lambda load: self.shapes.volume(load.free), default=operand)
 
     def _is_constant_load(self, term: Term) -> bool:
         """A guarded load of a constant, which is laid out neither by the host nor in the kernel."""

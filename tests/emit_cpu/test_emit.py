@@ -235,6 +235,23 @@ def test_matmul_dtypes(dtype: DType) -> None:
     check(region, "out0: i:* j:* k:* i:4:tile j:8:lane", inputs, {}, tolerance=tolerance)
 
 
+@pytest.mark.parametrize("lanes", [8, 16, 32])
+def test_a_sum_of_one_vector_of_products_of_bytes(lanes: int) -> None:
+    size, rng = as_dim(lanes), np.random.default_rng(7)
+    table = TermTable()
+    nibbles = table.apply(
+        "bits", (table.read(0, Affine.of({"j": 1}), u8), constant(table, 15, u8)), "and", u8
+    )
+    factors = [
+        table.apply("cast", (x,), "none", i32) for x in (nibbles, table.read(1, Affine.of({"j": 1}), i8))
+    ]
+    total = table.reduce("sum", ["j"], (table.apply("mul", factors, None, i32),))
+    output = Output(total, as_dim(1), Affine.of({}), indices=frozenset())
+    region = Region(table, {"j": size}, [Argument(u8, size), Argument(i8, size)], [output])
+    inputs = [rng.integers(0, 256, lanes).astype(np.uint8), rng.integers(-128, 128, lanes).astype(np.int8)]
+    check(region, f"out0: j:{lanes}:lane", inputs, {})
+
+
 def test_without_licences_products_and_sums_round_twice() -> None:
     """(1 + e)^2 - (1 + 2e) is e^2 fused and 0 rounded twice."""
     e = np.float32(2.0**-12)

@@ -15,7 +15,7 @@ import luminal as lm
 from luminal.compiler import compile_module
 from luminal.dialects.hlo.interpreter import interpret
 from luminal.dim import dim
-from luminal.dtype import bf16, i64
+from luminal.dtype import bf16, i8, i64
 from luminal.errors import IndexOutOfRangeError, UnsetInputError
 from luminal.passes.fold_constants import Fold, fold_constants
 from luminal.plan.constants import Constant
@@ -147,6 +147,9 @@ NOT_FOLDED: dict[str, Example] = {
     "a result": lambda s: [s.b.exp(s.parameter(4)), s.input(4)],
     "what grows": lambda s: [
         s.b.add(s.input(8, 4), s.b.add(s.parameter(4), s.b.full(value=1.0, shape=(8, 4), dtype="f32")))
+    ],
+    "what widens": lambda s: [
+        s.b.add(s.input(128, 64), s.b.cast(s.parameter(128, 64, dtype=i8), dtype="f32"))
     ],
     "no constant": lambda s: [s.b.add(s.input(4), s.b.exp(s.input(4)))],
     "a symbolic size": lambda s: [

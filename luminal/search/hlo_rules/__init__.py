@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from luminal.search.hlo_rules import chains, siblings, transposes
+from luminal.search.hlo_rules import chains, integers, siblings, transposes
 
-HLO_RULES = (*siblings.RULES, *chains.RULES, *transposes.RULES)
+HLO_RULES = (*siblings.RULES, *chains.RULES, *transposes.RULES, *integers.RULES)
