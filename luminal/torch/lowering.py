@@ -105,6 +105,10 @@ class Lowering:
         """The value as an operation computes with it, or gives it."""
         return value if dtype(value) == to else self.b.cast(value, dtype=to, written=False)
 
+    def converted(self, value: Value, to: DType) -> Value:
+        """The value in a dtype that the user asked for: it is rounded, whatever the licences."""
+        return value if dtype(value) == to else self.b.cast(value, dtype=to)
+
     def number(self, value: Scalar, to: DType) -> Value:
         """A rank 0 tensor of a Python number or Dim, converted as arithmetic with a tensor of that dtype does."""
         if isinstance(value, SSAValue):  # a symbolic float is a tensor
