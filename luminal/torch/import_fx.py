@@ -39,6 +39,8 @@ INLINE_ELEMENTS = 64
 """Constant tensors of the graph up to this size are written into it; larger ones become inputs that never change."""
 ASSERTIONS = ("_assert_scalar", "_assert_tensor_metadata", "sym_constrain_range")
 """Ops whose truth was established when tracing."""
+OF_MEMORY = ("as_strided", "as_strided_copy", "as_strided_scatter")
+"""Ops whose result depends on how their argument lies in memory: they cannot run through torch on a copy of it."""
 TOKEN = u8
 
 
@@ -270,6 +272,8 @@ class FxImporter:
         return LOWERINGS.get(name) or LOWERINGS.get(name.split(".")[0])
 
     def _fall_back(self, node: torch.fx.Node, reason: str) -> Any:
+        if _is_aten(node) and _name_of(node).split(".")[0] in OF_MEMORY:
+            raise UnsupportedOpError(f"{reason}: it reads memory, of which torch would be given a copy")
         self._note_fallback(node, str(node.target), reason)
         return self._extern(Call(node.target, node.args, node.kwargs, node.meta.get("val")))
 

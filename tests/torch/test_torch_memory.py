@@ -287,3 +287,34 @@ def test_a_view_of_an_updated_input_begins_where_eagers_does(sizes: tuple[int, i
         found, expected = run(mine, y, z), update(x, y, z)
         assert torch.equal(found, expected) and found.storage_offset() == expected.storage_offset()
         assert found.untyped_storage().data_ptr() == mine.untyped_storage().data_ptr()
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_masks_write_through_views(dynamic: bool) -> None:
+    def write(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        last = x[-1]
+        last[last > 0] = 5.0
+        y[:, 1:][y[:, 1:] < 0] = -5.0
+        return last
+
+    check(write, torch.randn(4, 6), torch.randn(2, 5), dynamic=dynamic)
+
+
+@pytest.mark.parametrize("shape", [(4, 6), (6, 4), (5, 5)])
+def test_strided_writes_go_where_the_memory_is(shape: tuple[int, int]) -> None:
+    """fill_diagonal_ and as_strided count in memory, whose order is not that of the axes."""
+
+    def write(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = x + 1
+        x.fill_diagonal_(7.0)
+        return y.as_strided((3, 2), (2, 3), 1) * 1, x.as_strided((2, 2), (1, 2)) * 1
+
+    for x in (torch.randn(shape), torch.randn(shape).t()):
+        check(write, x)
+
+
+def test_a_strided_view_of_what_does_not_fill_its_memory_is_an_error() -> None:
+    """Torch would be given a copy, which has other strides: a wrong result."""
+    x = torch.randn(8, 6)[:, ::2]
+    with pytest.raises(torch._dynamo.exc.BackendCompilerFailed, match="does not fill its memory"):
+        compiled(lambda x: x.as_strided((2, 2), (1, 2)) * 1, strict=False)(x)
