@@ -73,7 +73,7 @@ def trace(program: Program, sizes: Mapping[str, int]) -> Trace:
             made = list(map(iv.exact, results))
         values += [corrected(result, bound) for result, bound in zip(results, made, strict=True)]
         bounds += made
-        found.work += sum(x.numel() for x in results)
+        found.work += sum(x.numel() for x in (*results, *given[0]))
         if step.operation in ("matmul", "attention", "attention_mask", "convolution"):
             found.work += sum(x.numel() for x in results) * max(x.shape[-1] for x in given[0])
     if program.updates:

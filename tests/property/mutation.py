@@ -24,6 +24,8 @@ from tests.property.torch_path import again, strides_of
 
 LIMITS = {torch.bfloat16: 16, torch.float16: 128, torch.float32: 2**18, torch.float64: 2**40}
 """The largest number of each dtype beside which 1/16 is exact."""
+REFUSED = "does not fill its memory"
+"""What the error of a view by strides says that cannot be compiled."""
 SIZES = ((4, 6), (6, 4), (5, 5), (3, 9))
 SHAPES = (("n",), ("n", "m"), ("n", "m"), ("m", "n"), ("2", "n", "m"), ("n", "1"))
 LAYOUTS = ("contiguous", "contiguous", "transposed", "strided")
@@ -72,6 +74,8 @@ def check_mutation(seed: int) -> None:
         for sizes, given in list(zip(SIZES, inputs, strict=True))[: None if dynamic else 1]:
             for _ in range(2):
                 problem = _problem(eager, compiled, given, sizes)
+                if REFUSED in problem:
+                    return
                 if problem and not _problem(eager, traced, given, sizes):  # else it is PyTorch's own
                     where = f"# inputs {kinds}, sizes {sizes}, dynamic {dynamic}\n{text}"
                     empty = Program((), (), (), (), ({},), "mutation", None, seed)
