@@ -11,6 +11,8 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from luminal.errors import OptionError
+
 if TYPE_CHECKING:
     from luminal.search.report import SearchReport
 
@@ -58,16 +60,22 @@ def collect() -> Generator[list[Levels]]:
 
 
 def deliver(levels: Levels, directory: Path | None, name: str, key: str) -> None:
-    """Hand the levels of a compilation to whoever asked: a folder `name-key` of the directory, and `collect`."""
+    """Hand the levels of a compilation to whoever asked: a folder `name-key` of the directory, and `collect`.
+
+    OptionError where the folder or a file in it cannot be written.
+    """
     found = _collecting.get()
     if found is not None:
         found.append(levels)
     if directory is None:
         return
     folder = directory / f"{name}-{key[:12]}"
-    folder.mkdir(parents=True, exist_ok=True)
-    for level, text in levels.items():
-        (folder / LEVELS[level]).write_text(text, encoding="utf-8")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for level, text in levels.items():
+            (folder / LEVELS[level]).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise OptionError(f"LUMINAL_DUMP={directory}: {error.strerror}: {error.filename}") from None
 
 
 def explain_text(levels: Mapping[str, str]) -> str:

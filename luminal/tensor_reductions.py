@@ -42,10 +42,12 @@ class ReductionMethods(TensorBase):
         return self._sum("prod", dim, keepdim, dtype)
 
     def mean(self, dim: Axes = None, keepdim: bool = False, *, dtype: DTypeLike | None = None) -> Tensor:
-        """Floats only, unless `dtype` says one. Over nothing it is NaN."""
-        source = self._as(dtype or self.dtype)
-        source._check_computed("mean", float_only=True)
-        return self._emit("mean", source, axes=source._axes(dim, "mean"), keepdim=bool(keepdim))
+        """Floats only, unless `dtype` says one; f16 and bf16 round the mean, not what it adds up. Over nothing NaN."""
+        asked = self if dtype is None else self._as(dtype)
+        asked._check_computed("mean", float_only=True)
+        source = self._as(f32) if asked is not self and asked.dtype in (f16, bf16) else asked
+        found = self._emit("mean", source, axes=source._axes(dim, "mean"), keepdim=bool(keepdim))
+        return found._as(asked.dtype)
 
     def var(
         self, dim: Axes = None, *, correction: Number = 1, keepdim: bool = False, unbiased: bool | None = None

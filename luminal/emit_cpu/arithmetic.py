@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Literal, cast
 
+from luminal.dialects.kernel.placed import ROUNDED
 from luminal.dtype import DType, bf16, f16, f32
 from luminal.emit_cpu.jit import Target
 from luminal.emit_cpu.text import (
@@ -266,7 +267,9 @@ APPLY: dict[str, Apply] = {
     "sqrt": lambda f, x, dtype, variant, target, flags: f.intrinsic("sqrt", x[0]),
     "recip": _recip,
     "add": lambda f, x, dtype, variant, target, flags: combine(f, "sum", x[0], x[1], dtype, flags),
-    "mul": lambda f, x, dtype, variant, target, flags: combine(f, "prod", x[0], x[1], dtype, flags),
+    "mul": lambda f, x, dtype, variant, target, flags: combine(
+        f, "prod", x[0], x[1], dtype, "" if variant == ROUNDED else flags
+    ),
     "mod": lambda f, x, dtype, sign, target, flags: _modulo(f, *f.pair(*x), dtype, sign),
     "bits": lambda f, x, dtype, kind, target, flags: _bits(f, *f.pair(*x), dtype, kind),
     "less_than": lambda f, x, dtype, predicate, target, flags: compare_values(

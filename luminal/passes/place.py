@@ -20,7 +20,7 @@ from typing import cast
 from xdsl.dialects.builtin import IndexType
 from xdsl.ir import Attribute, Block, SSAValue
 
-from luminal.dialects.kernel.placed import ApplyOp, ConstantOp, DimensionOp, IndexOp
+from luminal.dialects.kernel.placed import ROUNDED, ApplyOp, ConstantOp, DimensionOp, IndexOp
 from luminal.dialects.kernel.placed_loops import ForOp, FunctionOp, ParallelOp, YieldOp
 from luminal.dialects.kernel.placed_types import Loop
 from luminal.dialects.kernel.schedule import Schedule
@@ -219,7 +219,8 @@ class _Placer(FoldPlacement):
             return self._read_kept(term)
         if term.op in ELEMENTWISE:
             operands = [self._value(operand) for operand in term.operands]
-            return self._add(ApplyOp.of(term.op, cast("str | None", term.attribute), operands, term.dtype))
+            variant = ROUNDED if term in self.compared else cast("str | None", term.attribute)
+            return self._add(ApplyOp.of(term.op, variant, operands, term.dtype))
         match term.op:
             case "constant":
                 return self._add(ConstantOp.of(cast(int, term.attribute), term.dtype))

@@ -17,6 +17,8 @@ from luminal.passes.nest import MemoryLoop, OpenStage, PlacedBuffer, PlacedFacto
 from luminal.passes.packed_loads import packed_loads
 
 Values = list[SSAValue]
+COMPARING = frozenset({"max", "min", "argmax", "argmin", "less_than"})
+"""Elementwise operations and monoids that compare what they read."""
 
 
 class PlacementState(ABC):
@@ -27,6 +29,7 @@ class PlacementState(ABC):
         self.schedule = schedule
         self.terms = region.terms()
         self.ranks = {term: rank for rank, term in enumerate(self.terms)}
+        self.compared = _compared_products(self.terms)
         self.body = Block(arg_types=[ReferenceType(kind) for kind in _references(region)])
         self.path: list[Scope] = [Scope(None, None, self.body, function=True)]
         self.stage: OpenStage | None = None
@@ -242,6 +245,19 @@ class PlacementState(ABC):
     def _nest_carrying(
         self, factors: Sequence[PlacedFactor], inits: Values, body: Callable[[Values], Values]
     ) -> Values: ...
+
+
+def _compared_products(terms: Sequence[Term]) -> frozenset[Term]:
+    """Products that a comparison or an extremum reads: one number in all uses, so that x - max(x) is at most 0."""
+
+    def compares(user: Term) -> bool:
+        if user.op == "reduce":
+            return user.reduce.monoid in COMPARING
+        return user.op in COMPARING or (user.op == "scan" and user.scan.monoid in COMPARING)
+
+    return frozenset(
+        x for user in terms if compares(user) for x in user.operands if x.op == "mul" and x.dtype.is_float
+    )
 
 
 def _references(region: Region) -> list[Reference]:

@@ -6,9 +6,12 @@ import math
 from collections.abc import Sequence
 from typing import Any, cast
 
-from luminal.dim import Dim, as_dim, known_equal, product
+import torch.fx
+
+from luminal.dim import Dim, as_dim, known_equal, known_less, product
 from luminal.dtype import DType, bool_, i32, i64, u8
 from luminal.torch.aten_view import slice_bounds
+from luminal.torch.layout import Layout, layout_of
 from luminal.torch.lowering import Lowering, Operand, Scalar, Value, dtype, lowers, rank, shape_of
 
 Size = int | Dim
@@ -239,22 +242,25 @@ def _strided_positions(low: Lowering, size: Sequence[Size], stride: Sequence[Siz
     return places
 
 
-def _flat_storage(low: Lowering, x: Value) -> Value:
-    """The storage behind a value: here, that of a fresh row-major tensor."""
-    if not low.is_row_major(0):
-        raise low.refuse("a view by strides of a tensor that is not contiguous")
-    return low.reshape(x, (product(shape_of(x)),))
+def _stored(low: Lowering, x: Value, offset: Size | None) -> tuple[Layout, Value, Dim]:
+    """How the first argument lies in memory, its elements in that order, and where there a view at `offset` begins.
+
+    A view may reach what the tensor itself does not hold: only tensors that fill their memory have a lowering.
+    """
+    fake = cast(torch.fx.Node, low.node.args[0]).meta["val"]
+    layout, begin = layout_of(fake, low.symbols), low.symbols.size(fake.storage_offset())
+    first = as_dim(0) if offset is None else as_dim(offset) - begin
+    if not layout.dense or layout.stored.elements != product(shape_of(x)) or known_less(first, 0):
+        raise low.refuse("a view by strides of a tensor that does not fill its memory")
+    return layout, low.reshape(layout.to_stored(low.b, x), (product(shape_of(x)),)), first
 
 
 @lowers("as_strided", "as_strided_copy")
 def as_strided(
     low: Lowering, x: Value, size: Sequence[Size], stride: Sequence[Size], offset: Size | None = None
 ) -> Value:
-    return low.b.index(
-        _flat_storage(low, x),
-        [_strided_positions(low, size, stride, 0 if offset is None else offset)],
-        axes=(0,),
-    )
+    _, flat, begin = _stored(low, x, offset)
+    return low.b.index(flat, [_strided_positions(low, size, stride, begin)], axes=(0,))
 
 
 @lowers("as_strided_scatter")
@@ -266,11 +272,10 @@ def as_strided_scatter(
     stride: Sequence[Size],
     offset: Size | None = None,
 ) -> Value:
-    places = _strided_positions(low, size, stride, 0 if offset is None else offset)
-    flat = low.b.index_put(
-        _flat_storage(low, x), low.cast(source, dtype(x)), [places], axes=(0,), accumulate=False
-    )
-    return low.reshape(flat, shape_of(x))
+    layout, flat, begin = _stored(low, x, offset)
+    places = _strided_positions(low, size, stride, begin)
+    flat = low.b.index_put(flat, low.cast(source, dtype(x)), [places], axes=(0,), accumulate=False)
+    return layout.to_logical(low.b, low.reshape(flat, layout.stored.shape))
 
 
 # ---- searching -------------------------------------------------------------------------------------------------

@@ -174,6 +174,7 @@ def attention(
 ) -> Value:  # fmt: skip
     if dropout_p:
         raise low.refuse("dropout inside attention")
+    v = low.with_sizes(v, {rank(v) - 2: shape_of(k)[-2]})
     return low.b.attention(q, k, v, _mask(low, attn_mask, q), causal=is_causal, scale=scale)
 
 

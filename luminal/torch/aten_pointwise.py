@@ -123,6 +123,13 @@ def sub(low: Lowering, left: Operand, right: Operand, alpha: Scalar = 1) -> Valu
     return _sum(low, "sub", left, right, alpha)
 
 
+@lowers("fma")
+def fma(low: Lowering, left: Operand, right: Operand, addend: Operand) -> Value:
+    """What decompositions of `addcmul` and `addcdiv` end with; the CPU's own kernels round the product too."""
+    product = low.b.mul(low.operand(left, low.dtype), low.operand(right, low.dtype))
+    return low.b.add(product, low.operand(addend, low.dtype))
+
+
 @lowers("rsub")
 def rsub(low: Lowering, left: Operand, right: Operand, alpha: Scalar = 1) -> Value:
     return _sum(low, "sub", right, left, alpha)

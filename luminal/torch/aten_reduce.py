@@ -17,17 +17,19 @@ Axes = int | Sequence[int] | None
 
 @lowers("sum")
 def sum_(low: Lowering, x: Value, dim: Axes = None, keepdim: bool = False, *, dtype: Any = None) -> Value:
-    return low.b.sum(low.cast(x, low.dtype), axes=low.axes(dim, rank(x)), keepdim=keepdim)
+    return low.b.sum(low.converted(x, low.dtype), axes=low.axes(dim, rank(x)), keepdim=keepdim)
 
 
 @lowers("mean")
 def mean(low: Lowering, x: Value, dim: Axes = None, keepdim: bool = False, *, dtype: Any = None) -> Value:
-    return low.b.mean(low.cast(x, low.dtype), axes=low.axes(dim, rank(x)), keepdim=keepdim)
+    """Unlike a sum, a mean in f16 or bf16 does not round what it adds up."""
+    wide = low.cast(x, f32 if low.dtype in (f16, bf16) else low.dtype)
+    return low.cast(low.b.mean(wide, axes=low.axes(dim, rank(x)), keepdim=keepdim), low.dtype)
 
 
 @lowers("prod")
 def prod(low: Lowering, x: Value, dim: Axes = None, keepdim: bool = False, *, dtype: Any = None) -> Value:
-    return low.b.prod(low.cast(x, low.dtype), axes=low.axes(dim, rank(x)), keepdim=keepdim)
+    return low.b.prod(low.converted(x, low.dtype), axes=low.axes(dim, rank(x)), keepdim=keepdim)
 
 
 @lowers("amax")
@@ -182,7 +184,7 @@ def logsumexp(low: Lowering, x: Value, dim: Axes, keepdim: bool = False) -> Valu
 
 def _scan(hlo: str) -> Callable[..., Value]:
     def rule(low: Lowering, x: Value, dim: int, *, dtype: Any = None) -> Value:
-        value = low.cast(x, low.dtype)
+        value = low.converted(x, low.dtype)
         return low.b.emit(hlo, value, axis=low.axis(dim, rank(x))) if rank(x) else value
 
     return rule
@@ -290,7 +292,7 @@ lowers("_log_softmax")(_normalised("log_softmax"))
 @lowers("_safe_softmax")
 def safe_softmax(low: Lowering, x: Value, dim: int, dtype: Any = None) -> Value:
     """Softmax that gives zeros where a whole row is -inf."""
-    value = low.cast(x, low.dtype)
+    value = low.converted(x, low.dtype)
     axis = low.axis(dim, rank(x))
     masked = low.b.eq(value, low.number(-math.inf, low.dtype))
     everywhere = low.b.all(masked, axes=(axis,), keepdim=True)

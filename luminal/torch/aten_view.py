@@ -112,8 +112,10 @@ def cat(low: Lowering, xs: Sequence[Value], dim: int = 0) -> Value:
     parts = [x for x in xs if not (rank(x) == 1 and shape_of(x)[0] == 0 and len(low.shape) != 1)]
     if not parts:
         return low.full(0, low.shape, low.dtype)
-    values = [low.cast(x, low.dtype) for x in parts]
-    return values[0] if len(values) == 1 else low.b.cat(values, axis=low.axis(dim, len(low.shape)))
+    axis = low.axis(dim, len(low.shape))
+    rest = {other: size for other, size in enumerate(low.shape) if other != axis}
+    values = [low.with_sizes(low.cast(x, low.dtype), rest) for x in parts]
+    return values[0] if len(values) == 1 else low.b.cat(values, axis=axis)
 
 
 @lowers("stack")

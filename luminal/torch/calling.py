@@ -114,7 +114,12 @@ class CompiledGraph:
         rows = [
             row for layout in self._results for row in (layout.shape, layout.strides, layout.stored.shape)
         ]
-        rows += [row for slot in imported.outputs for row in _extra_rows(slot)]
+        self._offsets: dict[int, int] = {}
+        """By result: the row of the sizes that gives its offset, where that is not always 0."""
+        for slot in imported.outputs:
+            if slot.kind == "computed" and slot.offset is not None and slot.offset.constant != 0:
+                self._offsets[slot.number] = len(rows)
+            rows += _extra_rows(slot)
         self._sizes = size_function(rows, names)
         self._readers = [_reader(binding) for binding in imported.bindings]
         self._dim_order = [names.index(name) for name in program.dim_names]
@@ -130,7 +135,7 @@ class CompiledGraph:
         found: list[tuple[Sizes, Sizes, torch.dtype]] = []
         for number, layout in enumerate(self._results):
             shape, strides, stored = sizes[3 * number : 3 * number + 3]
-            if not layout.dense or not _is_small(stored, layout.dtype):
+            if number in self._offsets or not layout.dense or not _is_small(stored, layout.dtype):
                 return None
             found.append((shape, strides, layout.dtype))
         return found
@@ -229,11 +234,14 @@ class CompiledGraph:
         copies: Copies = []
         for number, layout in enumerate(self._results):
             shape, strides, stored = sizes[3 * number : 3 * number + 3]
-            if layout.dense:
+            offset = sizes[self._offsets[number]][0] if number in self._offsets else 0
+            if layout.dense and not offset:
                 result = _new_tensor(shape, strides, stored, layout.dtype)
+            else:
+                result = _at_offset(shape, strides, layout.dtype, offset)
+            if layout.dense:
                 outputs[number] = result.data_ptr()
             else:
-                result = torch.empty_strided(shape, strides, dtype=layout.dtype)
                 temporary = torch.empty(stored, dtype=layout.stored.dtype.torch)
                 outputs[number] = temporary.data_ptr()
                 copies.append((result, from_carrier(temporary, layout.dtype)))
@@ -250,16 +258,15 @@ class CompiledGraph:
                 collected.append(results[slot.number])
             elif slot.kind == "argument":
                 collected.append(given[slot.number])
-            elif slot.kind == "view":
+            elif slot.kind in ("view", "part"):
                 shape, strides, (offset,) = sizes[row : row + 3]
-                dtype = cast(Layout, slot.layout).dtype
-                collected.append(_view_of(given[slot.number], dtype, shape, strides, offset))
-                row += 3
+                base = given[slot.number] if slot.kind == "view" else results[slot.number]
+                collected.append(_view_of(base, cast(Layout, slot.layout).dtype, shape, strides, offset))
             elif slot.kind == "size":
                 collected.append(sizes[row][0])
-                row += 1
             elif slot.kind == "none":
                 collected.append(None)
+            row += len(_extra_rows(slot))
         return collected
 
 
@@ -317,6 +324,14 @@ def _is_small(stored: Sizes, dtype: torch.dtype) -> bool:
     return math.prod(stored) * dtype.itemsize < POOLED_BYTES
 
 
+def _at_offset(shape: Sizes, strides: Sizes, dtype: torch.dtype, offset: int) -> torch.Tensor:
+    """A new tensor with an offset in its storage."""
+    if not offset or not math.prod(shape):
+        return torch.empty_strided(shape, strides, dtype=dtype)
+    reach = 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
+    return torch.empty(offset + reach, dtype=dtype).as_strided(shape, strides, offset)
+
+
 def _new_tensor(shape: Sizes, strides: Sizes, stored: Sizes, dtype: torch.dtype) -> torch.Tensor:
     if _is_small(stored, dtype):
         return _empty(shape, strides, dtype)
@@ -325,7 +340,8 @@ def _new_tensor(shape: Sizes, strides: Sizes, stored: Sizes, dtype: torch.dtype)
 
 
 def _extra_rows(slot: OutputSlot) -> list[Sequence[Dim]]:
-    if slot.kind == "view":
+    offset: list[Sequence[Dim]] = [] if slot.offset is None else [(slot.offset,)]
+    if slot.kind in ("view", "part"):
         layout = cast(Layout, slot.layout)
-        return [layout.shape, layout.strides, (cast(Dim, slot.offset),)]
-    return [(cast(Dim, slot.size),)] if slot.kind == "size" else []
+        return [layout.shape, layout.strides, *offset]
+    return offset if slot.size is None else [(slot.size,)]

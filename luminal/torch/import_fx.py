@@ -39,6 +39,8 @@ INLINE_ELEMENTS = 64
 """Constant tensors of the graph up to this size are written into it; larger ones become inputs that never change."""
 ASSERTIONS = ("_assert_scalar", "_assert_tensor_metadata", "sym_constrain_range")
 """Ops whose truth was established when tracing."""
+OF_MEMORY = ("as_strided", "as_strided_copy", "as_strided_scatter")
+"""Ops whose result depends on how their argument lies in memory: they cannot run through torch on a copy of it."""
 TOKEN = u8
 
 
@@ -55,9 +57,9 @@ class InputSlot:
 class OutputSlot:
     """One output of the FX graph, by `kind`:
 
-    "computed": result `number` of the hlo graph, in `layout`; "hidden": the same, but nobody wants it; "argument":
-    argument `number` itself; "view": `layout` laid over the storage of argument `number` at `offset`; "size": the
-    integer `size`; "none".
+    "computed": result `number` of the hlo graph, in `layout`, at `offset` of its storage if that counts; "hidden": the
+    same, but nobody wants it; "part": `layout` laid over result `number` at `offset`; "argument": argument `number`
+    itself; "view": `layout` laid over the storage of argument `number` at `offset`; "size": the integer `size`; "none".
     """
 
     kind: str
@@ -116,6 +118,8 @@ class FxImporter:
         self.licences = tuple(DEFAULT_LICENCES if licences is None else licences)
         self.symbols = SymbolTable(shape_env)
         self.state = _State()
+        self._copied: set[int] = set()
+        """Storages of what is copied into inputs."""
 
     def run(self) -> ImportedGraph:
         """The imported graph.
@@ -268,6 +272,8 @@ class FxImporter:
         return LOWERINGS.get(name) or LOWERINGS.get(name.split(".")[0])
 
     def _fall_back(self, node: torch.fx.Node, reason: str) -> Any:
+        if _is_aten(node) and _name_of(node).split(".")[0] in OF_MEMORY:
+            raise UnsupportedOpError(f"{reason}: it reads memory, of which torch would be given a copy")
         self._note_fallback(node, str(node.target), reason)
         return self._extern(Call(node.target, node.args, node.kwargs, node.meta.get("val")))
 
@@ -354,12 +360,44 @@ class FxImporter:
     def _outputs(self, node: torch.fx.Node) -> tuple[list[OutputSlot], list[Value]]:
         results: list[Value] = []
         known: dict[Any, int] = {}
-        slots: list[OutputSlot] = []
-        for entry in cast("Sequence[Any]", node.args[0]):
-            slots.append(self._output(entry, results, known))
+        entries = cast("Sequence[Any]", node.args[0])
+        copies = [copy for copy in self.module.graph.nodes if copy.target is torch.ops.aten.copy_.default]
+        self._copied |= {_storage(copy.args[1]) for copy in copies}
+        bases = self._shared_bases(entries)
+        slots = [self._output(entry, results, known, bases) for entry in entries]
+        for base in dict.fromkeys(bases.values()):
+            if base in known and base not in entries:
+                slots.append(OutputSlot("hidden", known[base], layout_of(base.meta["val"], self.symbols)))
         return slots, results
 
-    def _output(self, entry: Any, results: list[Value], known: dict[Any, int]) -> OutputSlot:
+    def _shared_bases(self, entries: Sequence[Any]) -> dict[int, torch.fx.Node]:
+        """By storage that several outputs are views of: the node that made it, whose memory they share as in eager."""
+        sharing = Counter(map(_storage, dict.fromkeys(entries)))
+        given = self._copied.union(map(_storage, self.state.placeholders))
+        wanted = {storage for storage, count in sharing.items() if count > 1 and storage} - given
+        bases: dict[int, torch.fx.Node] = {}
+        for node in self.module.graph.nodes:
+            if (storage := _storage(node)) in wanted:
+                bases.setdefault(storage, node)
+        return {storage: base for storage, base in bases.items() if self._is_whole(base)}
+
+    def _is_whole(self, base: torch.fx.Node) -> bool:
+        """Whether a node's tensor is all of its storage."""
+        fake = base.meta["val"]
+        plain = isinstance(self.state.values[base], SSAValue) and fake.dtype not in CARRIERS
+        return plain and fake.storage_offset() == 0 and layout_of(fake, self.symbols).dense
+
+    def _result(self, node: torch.fx.Node, results: list[Value], known: dict[Any, int]) -> int:
+        """The number of the hlo result that is the node's value as it is stored."""
+        if node not in known:
+            known[node] = len(results)
+            layout = layout_of(node.meta["val"], self.symbols)
+            results.append(layout.to_stored(self.b, self.state.values[node]))
+        return known[node]
+
+    def _output(
+        self, entry: Any, results: list[Value], known: dict[Any, int], bases: dict[int, torch.fx.Node]
+    ) -> OutputSlot:
         if entry is None:
             return OutputSlot("none")
         if not isinstance(entry, torch.fx.Node):
@@ -376,10 +414,12 @@ class FxImporter:
         if base is not None:
             offset = self.symbols.size(fake.storage_offset())
             return OutputSlot("view", base, layout, offset)
-        number = known.get(entry)
-        if number is None:
-            number = known[entry] = len(results)
-            results.append(layout.to_stored(self.b, value))
+        owner = bases.get(_storage(entry), entry)
+        number = self._result(owner, results, known)
+        if owner is not entry:
+            return OutputSlot("part", number, layout, self.symbols.size(fake.storage_offset()))
+        if _storage(entry) in self._copied:  # AOTAutograd lays it over the input, at this offset
+            return OutputSlot("computed", number, layout, self.symbols.size(fake.storage_offset()))
         return OutputSlot("computed", number, layout)
 
     def _viewed_input(self, fake: torch.Tensor) -> int | None:
@@ -408,6 +448,12 @@ def _erase_after(block: Block, last: Operation | None) -> None:
     while (op := block.last_op) is not None and op is not last:
         op.detach()
         op.erase()
+
+
+def _storage(node: object) -> int:
+    """The storage of a node's traced tensor; 0 of what is none."""
+    fake = node.meta.get("val") if isinstance(node, torch.fx.Node) else None
+    return fake.untyped_storage()._cdata if isinstance(fake, torch.Tensor) else 0
 
 
 def _is_read(node: torch.fx.Node) -> bool:

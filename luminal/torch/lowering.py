@@ -7,7 +7,7 @@ the op's name: "sum" for every overload, "max.dim" for one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -105,6 +105,10 @@ class Lowering:
         """The value as an operation computes with it, or gives it."""
         return value if dtype(value) == to else self.b.cast(value, dtype=to, written=False)
 
+    def converted(self, value: Value, to: DType) -> Value:
+        """The value in a dtype that the user asked for: it is rounded, whatever the licences."""
+        return value if dtype(value) == to else self.b.cast(value, dtype=to)
+
     def number(self, value: Scalar, to: DType) -> Value:
         """A rank 0 tensor of a Python number or Dim, converted as arithmetic with a tensor of that dtype does."""
         if isinstance(value, SSAValue):  # a symbolic float is a tensor
@@ -192,6 +196,13 @@ class Lowering:
         steps = [step if i == axis else 1 for i in range(len(shape))]
         return self.b.slice(value, starts=starts, stops=stops, steps=steps)
 
+    def with_sizes(self, value: Value, sizes: Mapping[int, Dim]) -> Value:
+        """The tensor with these sizes along its axes, which a guard makes sure of where PyTorch's trace does not."""
+        for axis, size in sizes.items():
+            if shape_of(value)[axis] != size and self.symbols.decide_equal(shape_of(value)[axis], size):
+                value = self.slice(value, axis, 0, size)
+        return value
+
     def fixed_sizes(self, value: Value, axes: Iterable[int]) -> Value:
         """The tensor with plain sizes along the axes, guarded to stay what they were traced as."""
         for axis in axes:
@@ -221,11 +232,6 @@ class Lowering:
         """A rank 1 tensor of known integers."""
         data = np.asarray(values, np.int64).tobytes()
         return self.b.constant(data=data, shape=(as_dim(len(values)),), dtype=i64)
-
-    def is_row_major(self, number: int) -> bool:
-        """Whether argument `number` was a contiguous tensor that starts its storage when the graph was traced."""
-        fake = cast(torch.fx.Node, self.node.args[number]).meta["val"]
-        return bool(fake.is_contiguous()) and fake.storage_offset() == 0
 
     def as_bool(self, value: Value) -> Value:
         return value if dtype(value) == bool_ else self.b.ne(value, self.number(0, dtype(value)))

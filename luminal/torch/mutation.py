@@ -92,7 +92,7 @@ def _full(arguments: Sequence[Any], kind: str) -> tuple[Any, ...]:
 
 def _writes_through(node: torch.fx.Node, outside: torch.fx.Node, step: Step) -> bool:
     """Whether the node writes into the view of `outside` that the step takes."""
-    if node.target not in VIEWS and node.target is not aten.index_put.default:
+    if node.target not in VIEWS and not _writes_at_positions(node):
         return False
     view = node.args[0]
     if not isinstance(view, torch.fx.Node) or len(node.users) != 1:
@@ -102,6 +102,15 @@ def _writes_through(node: torch.fx.Node, outside: torch.fx.Node, step: Step) -> 
     return (
         view.target is wanted and view.args[0] is outside and _full(view.args[1:], kind) == tuple(arguments)
     )
+
+
+def _writes_at_positions(node: torch.fx.Node) -> bool:
+    """Whether the node is an index_put whose indices are positions, not masks."""
+    if node.target is not aten.index_put.default:
+        return False
+    indices = cast("Sequence[torch.fx.Node | None]", node.args[1])
+    masks = (torch.bool, torch.uint8)
+    return not any(index is not None and index.meta["val"].dtype in masks for index in indices)
 
 
 # ---- lowering --------------------------------------------------------------------------------------------------

@@ -14,7 +14,17 @@ from torch.utils._sympy import functions as sympy_functions
 from torch.utils._sympy.numbers import int_oo
 from torch.utils._sympy.printers import PythonPrinter
 
-from luminal.dim import Dim, as_dim, dim, dim_max, dim_min, known_less_equal, product
+from luminal.dim import (
+    Dim,
+    as_dim,
+    dim,
+    dim_max,
+    dim_min,
+    known_equal,
+    known_less_equal,
+    known_unequal,
+    product,
+)
 from luminal.errors import UnsupportedOpError
 
 LOWEST = -(2**63)
@@ -93,6 +103,16 @@ class SymbolTable:
         holds = bool(self._symint(left, env) <= self._symint(right, env))
         self._guards().not_negative.append(right - left if holds else left - right - 1)
         return holds
+
+    def decide_equal(self, left: Dim, right: Dim) -> bool:
+        """Whether the dims are equal for the traced sizes, and a guard that it goes on so where that was open.
+
+        UnsupportedOpError where guards can no longer be made.
+        """
+        if known_equal(left, right) or known_unequal(left, right):
+            return known_equal(left, right)
+        env = self._open_env(f"whether {left} == {right}")
+        return bool(self._symint(left, env) == self._symint(right, env))
 
     def fixed(self, value: int | Dim) -> int:
         """The plain integer, and a guard that a symbolic one keeps the value it was traced with."""

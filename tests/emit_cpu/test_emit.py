@@ -273,6 +273,26 @@ def test_without_licences_products_and_sums_round_twice() -> None:
         assert results[("contract",)] == float(e) ** 2
 
 
+@pytest.mark.parametrize("schedule", ["out0: r:* r:4:lane", "out0: r:*"])
+def test_a_product_that_is_compared_is_not_fused(schedule: str) -> None:
+    """x - max(x) is at most 0 where x is a product, whose rounding may be much more than 1."""
+    table, four = TermTable(), as_dim(4)
+    a, b = (table.read(number, Affine.of({"r": 1}), f32) for number in range(2))
+    x = table.apply("mul", (a, b), None, f32)
+    most = table.apply("mul", (table.reduce("max", {"r"}, (x,)), table.constant(0xBF800000, f32)), None, f32)
+    distance = table.reduce("max", {"r"}, (table.apply("add", (x, most), None, f32),))
+    region = Region(
+        table, {"r": four}, [Argument(f32, four)] * 2, [Output(distance, as_dim(1), Affine.of({}))]
+    )
+    function = place(region, parse_schedule(schedule), "kernel", ("contract", "reassociate"))
+    generator = np.random.default_rng(0)
+    for _ in range(50):
+        inputs = [generator.standard_normal(4).astype(np.float32) * 1e15 for _ in range(2)]
+        out = np.ones(1, np.float32)
+        compile_function(function).run([*(x.ctypes.data for x in inputs), out.ctypes.data], {})
+        assert out[0] == 0.0
+
+
 @pytest.mark.parametrize("monoid", ["sum", "prod", "max", "min", "argmax", "argmin"])
 @pytest.mark.parametrize("dtype", [f32, f64, i64, i16, u8], ids=str)
 def test_reductions(monoid: str, dtype: DType) -> None:

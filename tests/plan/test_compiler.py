@@ -124,6 +124,15 @@ def test_damaged_entries_are_made_again(cache: Path, damage: bytes | None) -> No
     assert compile_module(module_of(layer)).stats["cached"] == 1
 
 
+def test_a_dump_that_cannot_be_written_is_an_error_of_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("LUMINAL_DUMP", str(tmp_path / "file"))
+    with pytest.raises(OptionError, match=r"^LUMINAL_DUMP=.*file: Not a directory: .*\Z"):
+        compile_module(module_of(layer))
+
+
 def test_dumps_hold_every_level_and_are_the_same_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 
-KINDS = ("dyadic", "float", "views", "symbolic", "torch")
+KINDS = ("dyadic", "float", "views", "symbolic", "torch", "mutation")
 
 
 def main() -> int:

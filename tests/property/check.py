@@ -16,7 +16,7 @@ from tests.property.levels import PREPARE, SLOW, Built, Run, build
 from tests.property.maker import EAGER_ERRORS, EagerError, Mismatch, bound_step, corrected, difference
 from tests.property.namespaces import torch_names
 from tests.property.operations import UNARY
-from tests.property.program import Program, Step, values_of
+from tests.property.program import Program, Step, torch_values, values_of
 
 SMALL = 3000
 """Elements of all values of a program that the slow levels still run."""
@@ -32,8 +32,8 @@ class Trace:
     error: str | None = None
     may_fail: bool = False
     """Whether any step raises: one that no output needs may be left out with its error."""
-    refuses_empty: bool = False
-    """Whether the error is one of eager's functions that take no tensors without elements."""
+    refuses: bool = False
+    """Whether eager refuses what a compiler need not: tensors without elements, a copy into what it reads."""
     work: int = 0
     updated: dict[int, tuple[torch.Tensor, Interval]] = field(
         default_factory=dict[int, tuple[torch.Tensor, Interval]]
@@ -68,20 +68,50 @@ def trace(program: Program, sizes: Mapping[str, int]) -> Trace:
             )
             if results is None:
                 found.error = str(error)
-                found.refuses_empty = any(not x.numel() for x in given[0])
+                found.refuses = any(not x.numel() for x in given[0])
                 return found
             made = list(map(iv.exact, results))
         values += [corrected(result, bound) for result, bound in zip(results, made, strict=True)]
         bounds += made
-        found.work += sum(x.numel() for x in results)
+        found.work += sum(x.numel() for x in (*results, *given[0]))
         if step.operation in ("matmul", "attention", "attention_mask", "convolution"):
             found.work += sum(x.numel() for x in results) * max(x.shape[-1] for x in given[0])
+    if program.updates:
+        _update(program, names, found, values, bounds)
     found.outputs = [values[n] for n in program.outputs]
     found.bounds = [bounds[n] for n in program.outputs]
-    for target, number in program.updates:
-        dtype = inputs[target].dtype
-        found.updated[target] = (values[number].to(dtype), iv.convert(bounds[number], dtype))
     return found
+
+
+def _update(
+    program: Program,
+    names: Mapping[str, Any],
+    found: Trace,
+    values: list[torch.Tensor],
+    bounds: list[Interval],
+) -> None:
+    """The updates in their order; what is a view of an input holds afterwards what the input holds."""
+    real = torch_values(program, found.inputs, names)
+    views = {n: viewed for n, x in enumerate(real) if (viewed := shared(x, found.inputs)) and x.numel()}
+    for target, number in program.updates:
+        if target in views.get(number, ()) and not real[number].is_set_to(found.inputs[target]):
+            found.refuses = True
+            return
+        dtype = found.inputs[target].dtype
+        values[target], bounds[target] = values[number].to(dtype), iv.convert(bounds[number], dtype)
+        found.updated[target] = values[target], bounds[target]
+        for n, step in zip(program.first_results, program.steps, strict=True):
+            if target in views.get(n, ()):
+                given = [values[x] for x in step.operands], [bounds[x] for x in step.operands]
+                (values[n],), (bounds[n],) = bound_step(program, step, *given, names)
+
+
+def shared(x: torch.Tensor, inputs: Sequence[torch.Tensor]) -> list[int]:
+    """The inputs in whose memory a tensor lies."""
+    address = x.untyped_storage().data_ptr()
+    return [
+        n for n, other in enumerate(inputs) if other.numel() and other.untyped_storage().data_ptr() == address
+    ]
 
 
 def _empty_results(
@@ -188,7 +218,7 @@ def _run(
         return None
     except Exception as error:
         raise Mismatch(level, f"{type(error).__name__}{at}: {error}", program) from error
-    if expected.refuses_empty:
+    if expected.refuses:
         return None
     if expected.error is not None:
         raise Mismatch(level, f"no error{at}, where eager has {expected.error}", program)

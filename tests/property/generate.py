@@ -7,13 +7,10 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-import torch
-
 from luminal.dim import Dim
 from tests.property.choices import SHAPE_SIZES
-from tests.property.data import make_input
 from tests.property.maker import Maker, Mismatch
-from tests.property.namespaces import FLOATS, INTEGERS, torch_names
+from tests.property.namespaces import FLOATS, INTEGERS
 from tests.property.program import Program
 from tests.property.proposals import PROPOSALS
 
@@ -59,7 +56,7 @@ def finish(maker: Maker) -> Program:
 
 
 def _with_updates(maker: Maker, program: Program) -> Program:
-    """With values copied into inputs at the end, where no output is a view that would show it."""
+    """With values copied into inputs at the end."""
     chance = maker.chance
     updates: list[tuple[int, int]] = []
     for target, one in enumerate(program.inputs):
@@ -68,24 +65,7 @@ def _with_updates(maker: Maker, program: Program) -> Program:
         lost = one.dtype == "f64" and not one.shape  # Dynamo takes it for a Python float, and updates nothing
         if fits and one.layout != "expanded" and not lost and chance.random() < 0.7:
             updates.append((target, chance.choice(fits)))
-    changed = replace(program, updates=tuple(updates))
-    data = [make_input(program, n, maker.sizes) for n in range(len(program.inputs))]
-    try:
-        held, updated = (
-            one.function(torch_names())(*(x.clone() for x in data)) for one in (program, changed)
-        )
-    except RuntimeError:  # what is copied overlaps where it goes
-        return program
-    kept = all(_is_same(a, b) for a, b in zip(held, updated, strict=True))
-    return changed if kept else program
-
-
-def _is_same(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Equal, a NaN to a NaN and a zero to a zero of its sign."""
-    if a.is_floating_point():
-        a, b = (x.nan_to_num(nan=7.0, posinf=math.inf, neginf=-math.inf) for x in (a, b))
-        return torch.equal(a, b) and torch.equal(torch.signbit(a), torch.signbit(b))
-    return torch.equal(a, b)
+    return replace(program, updates=tuple(updates))
 
 
 def _sizes(maker: Maker) -> list[dict[str, int]]:

@@ -19,11 +19,9 @@ def exponential(x: Interval) -> Interval:
 
 
 def shifted(x: Interval, axes: Sequence[int]) -> Interval:
-    """x minus its maximum: at most 0, or what x differs by where it is computed twice (x = a * b under contract)."""
+    """x minus its maximum, at most 0: both are of one x, also where that is a product, under contract."""
     distance = iv.subtract(x, folds.extreme(x, axes, True, True))
-    width = x.high - x.low
-    high = torch.where(distance.high > 0, torch.where(torch.isfinite(width), width, 0.0), distance.high)
-    return Interval(distance.low, high, distance.may, x.dtype)
+    return Interval(distance.low, torch.where(distance.high > 0, 0.0, distance.high), distance.may, x.dtype)
 
 
 def softmax_of(x: Interval, axes: Sequence[int]) -> Interval:

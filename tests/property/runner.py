@@ -10,6 +10,7 @@ import torch
 from tests.property.check import Report, check
 from tests.property.generate import generate_from_seed
 from tests.property.maker import Mismatch
+from tests.property.mutation import check_mutation
 from tests.property.program import Program
 from tests.property.shrink import shrink
 from tests.property.torch_path import check_torch
@@ -25,6 +26,9 @@ def check_seed(kind: str, seed: int, total: Report) -> Mismatch | None:
     torch.set_num_threads(1 + seed % 2)
     program = Program((), (), (), (), ({},), kind, None, seed)
     try:
+        if kind == "mutation":
+            check_mutation(seed)
+            return None
         program = generate_from_seed(kind, seed)
         report = check_program(program)
     except Mismatch as mismatch:
@@ -40,7 +44,7 @@ def describe(mismatch: Mismatch, kind: str, seed: int, make_small: bool = True) 
     """The report of a mismatch: the seed, how to run it again, and the (smaller) program."""
     again = f"python -m tests.property --kind {kind} --seed {seed} --count 1"
     found = mismatch
-    built = ("harness", "refused", "builder", "dtype", "shape", "rule", "eager")
+    built = ("harness", "refused", "builder", "dtype", "shape", "rule", "eager", "mutation")
     if make_small and mismatch.stage not in built:
 
         def fails(program: Program) -> bool:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from tests.property.generate import KINDS, generate, generate_from_seed
 from tests.property.maker import Mismatch
+from tests.property.mutation import check_mutation
 from tests.property.runner import check_program, describe
 
 COUNTS = {"dyadic": 20, "float": 20, "views": 20, "symbolic": 8, "torch": 8}
@@ -28,6 +29,12 @@ def test_programs_by_seed(kind: str) -> None:
             check_program(generate_from_seed(kind, seed))
         except Mismatch as mismatch:
             pytest.fail(describe(mismatch, kind, seed))
+
+
+@pytest.mark.parametrize("seed", [50009, 51038, *range(6)])
+def test_programs_that_write_in_place(seed: int) -> None:
+    torch.set_num_threads(1 + seed % 2)
+    check_mutation(seed)
 
 
 @pytest.mark.parametrize("kind", ["dyadic", "float", "views"])

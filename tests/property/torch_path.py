@@ -11,7 +11,7 @@ import torch._dynamo
 from torch._dynamo.exc import TorchRuntimeError
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from tests.property.check import Report, Trace, compare, compare_one, trace
+from tests.property.check import Report, Trace, compare, compare_one, shared, trace
 from tests.property.intervals import exact
 from tests.property.levels import schedules
 from tests.property.maker import Mismatch
@@ -45,7 +45,7 @@ def _run(program: Program, compiled: Any, expected: Trace, report: Report, at: s
         if isinstance(error, TorchRuntimeError):
             return  # PyTorch's own functions for shapes refuse what its kernels compute
         raise Mismatch("torch", f"{type(error).__name__}{at}: {str(error)[:2000]}", program) from error
-    if expected.refuses_empty:
+    if expected.refuses:
         return
     if expected.error is not None:
         raise Mismatch("torch", f"no error{at}, where eager has {expected.error}", program)
@@ -106,18 +106,12 @@ def _check_memory(
         if strides_of(result) not in (strides_of(real), strides_of(fake)):
             message = f"output {number}{at} has strides {result.stride()}, in eager {real.stride()}"
             raise Mismatch("torch strides", message, program)
-        if result.numel() and shared(result, inputs) != shared(real, given):
-            ours, theirs = shared(result, inputs), shared(real, given)
-            message = f"output {number}{at} shares memory with inputs {ours}, in eager {theirs}"
+        ours, theirs = (
+            shared(x, [*xs, *ys]) for x, xs, ys in ((result, inputs, found), (real, given, eager))
+        )
+        if result.numel() and ours != theirs:
+            message = f"output {number}{at} shares memory with inputs and outputs {ours}, in eager {theirs}"
             raise Mismatch("torch aliases", message, program)
-
-
-def shared(x: torch.Tensor, inputs: Sequence[torch.Tensor]) -> list[int]:
-    """The inputs in whose memory a tensor lies."""
-    address = x.untyped_storage().data_ptr()
-    return [
-        n for n, other in enumerate(inputs) if other.numel() and other.untyped_storage().data_ptr() == address
-    ]
 
 
 def strides_of(x: torch.Tensor) -> list[int]:

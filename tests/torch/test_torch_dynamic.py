@@ -6,6 +6,7 @@ import pytest
 import sympy
 import torch
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.nn import functional as F
 from torch.utils._sympy import functions as sympy_functions
 from torch_harness import Imports, assert_same, check, compiled
 
@@ -162,3 +163,27 @@ def test_a_size_that_no_input_has_is_refused() -> None:
 def test_a_size_function() -> None:
     s, t = dim("s"), dim("t")
     assert size_function([(s, 2 * t), (s // 2,), ()], ["s", "t"])(7, 3) == ((7, 6), (3,), ())
+
+
+def test_sizes_that_an_operation_needs_to_be_equal_are_guarded() -> None:
+    """PyTorch's trace of attention and of concatenation leaves some equal sizes two symbols."""
+    run = compiled(
+        lambda q, k, v, x: (F.scaled_dot_product_attention(q, k, v), torch.cat([k, v, x], 1)), dynamic=True
+    )
+    function = lambda q, k, v, x: (F.scaled_dot_product_attention(q, k, v), torch.cat([k, v, x], 1))  # noqa: E731
+    for length in (5, 9, 6):
+        q, k, v, x = (torch.randn(2, 3, n, 4) for n in (length + 1, length, length, length))
+        with torch.no_grad():
+            assert_same(run(q, k, v, x), function(q, k, v, x))
+    with pytest.raises((RuntimeError, ValueError)):
+        run(q, k, v[:, :, 1:], x)
+
+
+def test_a_decoder_of_an_upsampled_half_concatenates() -> None:
+    resize = torch.nn.functional.interpolate
+
+    def decode(x: torch.Tensor) -> torch.Tensor:
+        half = resize(torch.nn.functional.max_pool2d(x, 3, 2, 1), scale_factor=2.0)
+        return torch.cat([x, half], 1)
+
+    check(decode, torch.randn(2, 3, 16, 12), dynamic=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable, Sequence
 
 import pytest
 import torch
@@ -232,3 +233,88 @@ def test_arguments_side_by_side_in_one_storage_do_not_overlap() -> None:
     base, other = torch.arange(8.0), torch.arange(8.0)
     assert_same(run(base[0:4], base[4:8]), function(other[0:4], other[4:8]))
     assert_same(base, other)
+
+
+def _sharing(outputs: Sequence[torch.Tensor]) -> list[tuple[int, int]]:
+    """For each output the first one in the same memory, and where in that memory it begins."""
+    storages = [output.untyped_storage().data_ptr() for output in outputs]
+    return [(storages.index(one), output.storage_offset()) for one, output in zip(storages, outputs)]
+
+
+SHARING: dict[str, Callable[[torch.Tensor], tuple[torch.Tensor, ...]]] = {
+    "a tensor and views of it": lambda x: (y := x * 2, y.T, y[1:], y.reshape(-1)),
+    "parts without the whole": lambda x: (x @ x).chunk(3, -1),
+    "what is repeated": lambda x: ((y := x + 1).expand(3, *y.shape), y),
+    "bits": lambda x: ((y := x + 1), y.view(torch.int32)),
+    "equal values apart": lambda x: (x + 1, (x + 1).clone()),
+    "a copy": lambda x: ((y := x + 1), y.contiguous(), y.T.contiguous()),
+}
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("name", SHARING)
+def test_outputs_share_memory_as_in_eager(name: str, dynamic: bool) -> None:
+    function, x = SHARING[name], torch.randn(6, 6)
+    found, expected = check(function, x, dynamic=dynamic), function(x)
+    assert _sharing(found) == _sharing(expected)
+    found[-1].add_(1), expected[-1].add_(1)
+    assert all(torch.allclose(a, b) for a, b in zip(found, expected, strict=True))
+
+
+def test_gradients_flow_through_outputs_that_share_memory() -> None:
+    torch._dynamo.reset()
+    function = compiled(lambda x: (x @ x).chunk(3, -1))
+    a, b = (torch.ones(6, 6, requires_grad=True) for _ in range(2))
+    for run, x in ((function, a), (lambda x: (x @ x).chunk(3, -1), b)):
+        first, second, third = run(x)
+        (first.sum() + 2 * (second * third).sum()).backward()
+    assert a.grad is not None and b.grad is not None and torch.allclose(a.grad, b.grad)
+
+
+@pytest.mark.parametrize("sizes", [(4, 5), (5, 9), (7, 8)])
+def test_a_view_of_an_updated_input_begins_where_eagers_does(sizes: tuple[int, int]) -> None:
+    """AOTAutograd lays such a view over the input at the offset of what the graph returns."""
+
+    def update(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
+        part = x[x.shape[0] // 2 : z.shape[0] : 2, -3 : x.shape[1]]
+        x.copy_(y)
+        return part
+
+    run = compiled(update, dynamic=True)
+    for rows, columns in (sizes, (6, 6)):
+        x, y, z = torch.randn(rows, columns), torch.randn(rows, columns), torch.randn(rows + 1)
+        mine = x.clone()
+        found, expected = run(mine, y, z), update(x, y, z)
+        assert torch.equal(found, expected) and found.storage_offset() == expected.storage_offset()
+        assert found.untyped_storage().data_ptr() == mine.untyped_storage().data_ptr()
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_masks_write_through_views(dynamic: bool) -> None:
+    def write(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        last = x[-1]
+        last[last > 0] = 5.0
+        y[:, 1:][y[:, 1:] < 0] = -5.0
+        return last
+
+    check(write, torch.randn(4, 6), torch.randn(2, 5), dynamic=dynamic)
+
+
+@pytest.mark.parametrize("shape", [(4, 6), (6, 4), (5, 5)])
+def test_strided_writes_go_where_the_memory_is(shape: tuple[int, int]) -> None:
+    """fill_diagonal_ and as_strided count in memory, whose order is not that of the axes."""
+
+    def write(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = x + 1
+        x.fill_diagonal_(7.0)
+        return y.as_strided((3, 2), (2, 3), 1) * 1, x.as_strided((2, 2), (1, 2)) * 1
+
+    for x in (torch.randn(shape), torch.randn(shape).t()):
+        check(write, x)
+
+
+def test_a_strided_view_of_what_does_not_fill_its_memory_is_an_error() -> None:
+    """Torch would be given a copy, which has other strides: a wrong result."""
+    x = torch.randn(8, 6)[:, ::2]
+    with pytest.raises(torch._dynamo.exc.BackendCompilerFailed, match="does not fill its memory"):
+        compiled(lambda x: x.as_strided((2, 2), (1, 2)) * 1, strict=False)(x)

@@ -140,3 +140,19 @@ def test_long_sums_lose_no_digits(dynamic: bool) -> None:
     level = torch.full((1 << 22,), 10000.1)
     mean = torch.compile(lambda x: x.mean(), backend="luminal", dynamic=dynamic)(level)
     torch.testing.assert_close(mean, level.mean(), rtol=1e-5, atol=0.0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_the_dtype_of_a_reduction_rounds_what_it_reads(dtype: torch.dtype) -> None:
+    """But a mean is rounded at its end alone."""
+    x = torch.tensor([[1.0, 2.0**-12], [2.0**-12, 1.0]]) + 2.0**-9 - 2.0**-12
+    check(lambda x: (x.sum(1, dtype=dtype), x.cumsum(1, dtype=dtype), x.mean(1, dtype=dtype)), x)
+    row = torch.tensor([[2048.0, 1.0, 1.0, -2050.0 + 2.0**-9]])
+    check(lambda x: (x.sum(1, dtype=dtype), x.prod(1, dtype=dtype), x.mean(1, dtype=dtype)), row)
+
+
+@pytest.mark.parametrize("function", [torch.softmax, torch.log_softmax, torch.logsumexp])
+def test_huge_products_have_a_softmax(function: Callable[..., Any]) -> None:
+    """A fused multiply-add would leave the rounding of the maximum over, whose exponential is infinite."""
+    x = torch.randn(64, 33) * 1e12
+    check(lambda x: function(x * 0.3, 1), x)

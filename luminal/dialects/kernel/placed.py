@@ -251,9 +251,13 @@ class StoreOp(IRDLOperation):
         check_covers(self.tile, operands, "kernel.store")
 
 
+ROUNDED = "rounded"
+"""The variant of a product that is no part of a fused multiply-add, whatever the licences."""
+
+
 @irdl_op_definition
 class ApplyOp(KernelOperation):
-    """An elementwise primitive on tiles: `op` and `variant` as in terms.ELEMENTWISE."""
+    """An elementwise primitive on tiles: `op` and `variant` as in terms.ELEMENTWISE, or ROUNDED of a product."""
 
     name = "kernel.apply"
     inputs = var_operand_def(TileType)
