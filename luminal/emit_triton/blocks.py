@@ -26,11 +26,11 @@ from luminal.dialects.kernel.placed_base import reference_of, tile_of
 from luminal.dialects.kernel.placed_loops import YieldOp
 from luminal.dialects.kernel.placed_types import TileAxis
 from luminal.dim import as_dim
-from luminal.dtype import DType
+from luminal.dtype import DType, from_bits, i64
 from luminal.emit_triton.addresses import Addresses
 from luminal.emit_triton.arithmetic import Arithmetic, constant
-from luminal.emit_triton.contract import write_contract
-from luminal.emit_triton.sizes import fits_32
+from luminal.emit_triton.contract import starts_from_zero, write_contract
+from luminal.emit_triton.sizes import LARGEST, fits_32
 from luminal.emit_triton.text import TRUE, Lines, Value, atom, call, shape_text
 from luminal.emit_triton.writes import Meeting
 from luminal.errors import ScheduleError
@@ -50,12 +50,15 @@ class BlockWriter:
         order: tuple[TileAxis, ...],
         references: Mapping[SSAValue, str],
         meetings: Mapping[StoreOp, Meeting],
+        reassociates: bool,
     ) -> None:
         self.lines, self.references, self.meetings = lines, references, meetings
+        self.reassociates = reassociates
         self.helpers: set[str] = set()
         self.addresses = Addresses(lines, self.helpers, order)
         self.arithmetic = Arithmetic(lines, self.helpers)
         self.values: dict[SSAValue, Value] = {}
+        self.near: dict[SSAValue, Value] = {}
         self.constants: set[str] = set()
 
     def value(self, value: SSAValue) -> Value:
@@ -94,7 +97,8 @@ class BlockWriter:
             case ApplyOp():
                 self._bind(op.result, self._apply(op), op.op.data)
             case ContractOp():
-                self._bind(op.result, write_contract(self, op), "total")
+                if self._addition(op) is None:
+                    self._bind(op.result, write_contract(self, op), "total")
             case AccumulateOp():
                 self._accumulate(op)
             case ReduceOp():
@@ -116,7 +120,29 @@ class BlockWriter:
         found = self.addresses.affine(
             op.variables, address.strides, op.tile.axes, address.axis_strides, address.offset, wide=True
         )
+        sizes = (*address.strides, *address.axis_strides, address.offset)
+        if (
+            "int64" not in found.text
+            and all(map(fits_32, sizes))
+            and not self.addresses.wide & {*op.variables}
+        ):
+            found = self.near[op.result] = Value(self.lines.let("index", found.text), found.axes)
+            self.values[op.result] = Value(call("tl.cast", found.text, "tl.int64"), found.axes)
+            return
         self._bind(op.result, Value(call("tl.cast", found.text, "tl.int64"), found.axes), "index")
+
+    def _compares_near(self, operation: Operation) -> bool:
+        """Whether an operation compares integers that 32 bits hold for certain."""
+        if not isinstance(operation, ApplyOp) or operation.op.data != "less_than":
+            return False
+        return all(self._near(operand) is not None for operand in operation.inputs)
+
+    def _near(self, value: SSAValue) -> Value | None:
+        """An i64 value as an i32 expression; None where it may not fit."""
+        if isinstance(value.owner, ConstantOp) and tile_of(value).dtype is i64:
+            number = from_bits(value.owner.bits.data, i64)
+            return Value(str(number), literal=str(number)) if abs(number) <= LARGEST else None
+        return self.near.get(value)
 
     def _guard(self, op: GuardOp) -> None:
         """A guard without axes says no more than the loops' counts do."""
@@ -188,7 +214,15 @@ class BlockWriter:
     # Elementwise
 
     def _apply(self, op: ApplyOp) -> Value:
-        name, inputs = op.op.data, [self.value(operand) for operand in op.inputs]
+        name = op.op.data
+        if name == "add":
+            for value, other in zip(op.inputs, reversed(op.inputs)):
+                if isinstance(value.owner, ContractOp) and self._addition(value.owner) is op:
+                    return write_contract(self, value.owner, self.value(other))
+        if self._compares_near(op):
+            inputs = [near for operand in op.inputs if (near := self._near(operand)) is not None]
+        else:
+            inputs = [self.value(operand) for operand in op.inputs]
         if name == "bits" and op.variant is not None and op.variant.data == "and" and TRUE in inputs:
             return inputs[1 - inputs.index(TRUE)]
         if name == "select" and inputs[0] is TRUE:
@@ -201,6 +235,20 @@ class BlockWriter:
         dtypes = [tile_of(operand).dtype for operand in op.inputs]
         variant = op.variant.data if op.variant is not None else None
         return Value(self.arithmetic.apply(name, variant, texts, dtypes, op.tile.dtype), axes)
+
+    def _addition(self, op: ContractOp) -> ApplyOp | None:
+        """The addition that a sum of products is part of: it starts from the other operand."""
+        uses = [use.operation for use in op.result.uses]
+        if not (self.reassociates and starts_from_zero(op) and len(uses) == 1 and op.tile.dtype.bits == 32):
+            return None
+        (addition,) = uses
+        if not isinstance(addition, ApplyOp) or addition.op.data != "add" or not op.summed:
+            return None
+        first = next(v for v in addition.inputs if isinstance(v.owner, ContractOp))
+        near = _block(addition) is _block(op) and addition.tile.axes == op.tile.axes
+        return (
+            addition if near and first is op.result and addition.inputs[0] is not addition.inputs[1] else None
+        )
 
     # Folds
 

@@ -24,16 +24,16 @@ LEAST = 16
 Axes = tuple[TileAxis, ...]
 
 
-def write_contract(writer: BlockWriter, op: ContractOp) -> Value:
-    """The value of a contract; lines for what it needs."""
+def write_contract(writer: BlockWriter, op: ContractOp, addend: Value | None = None) -> Value:
+    """The value of a contract, and lines for what it needs; `addend`: what it starts from, where that is not its own
+    accumulator, which is 0 then."""
     dtype = op.tile.dtype
-    total = writer.value(op.accumulator)
+    total = writer.value(op.accumulator) if addend is None else addend
     mask = writer.value(op.mask) if op.mask is not None else TRUE
     if not writer.addresses.axes(op.summed):
         return _multiply_add(writer, op, total, mask)
     product, is_plain_dot = _dot(writer, op, mask) or (_sum(writer, op, mask), False)
-    start = op.accumulator.owner
-    if isinstance(start, ConstantOp) and start.bits.data == 0:
+    if addend is None and starts_from_zero(op):
         text = product.text
         return Value(f"{text}.to({type_text(dtype)})" if dtype in NARROW else text, product.axes)
     axes = writer.addresses.axes([*total.axes, *product.axes])
@@ -43,6 +43,11 @@ def write_contract(writer: BlockWriter, op: ContractOp) -> Value:
     if dtype in NARROW:
         return Value(f"({atom(texts[0])}.to(tl.float32) + {atom(texts[1])}).to({type_text(dtype)})", axes)
     return Value(f"{atom(texts[0])} + {atom(texts[1])}", axes)
+
+
+def starts_from_zero(op: ContractOp) -> bool:
+    start = op.accumulator.owner
+    return isinstance(start, ConstantOp) and start.bits.data == 0
 
 
 def _multiply_add(writer: BlockWriter, op: ContractOp, total: Value, mask: Value) -> Value:

@@ -113,7 +113,9 @@ class _Emitter:
         parameters = self.parameters()
         names = [parameter.name for parameter in parameters]
         lines = Lines([*names, name])
-        writer = BlockWriter(lines, _axis_order(ops), self.references, meetings(self.function, ops))
+        reassociates = any(licence.data == "reassociate" for licence in self.function.licences)
+        met = meetings(self.function, ops)
+        writer = BlockWriter(lines, _axis_order(ops), self.references, met, reassociates)
         grid = as_dim(1)
         if isinstance(ops[0], ParallelOp):
             grid = self._grid(ops[0], writer)

@@ -18,6 +18,7 @@ from luminal.emit_triton.kernel import Options, TritonKernel
 from luminal.errors import ScheduleError
 from luminal.passes.place import place
 from luminal.search.forms import Form
+from luminal.search.gpu_factors import round_factors
 from luminal.search.gpu_launches import Work, works_of
 from luminal.search.gpu_machine import GpuMachine
 from luminal.search.gpu_roofline import estimate
@@ -74,7 +75,7 @@ class GpuPricer:
         """
         found: list[GpuCandidate] = []
         plain: list[GpuCandidate] = []
-        for form in (Form("", region), *forms):
+        for form in (Form(each.name, round_factors(each.region)) for each in (Form("", region), *forms)):
             schedules = GpuSchedules(form.region, Shapes(form.region, samples.expected))
             for schedule in schedules.every(MOST_COARSE if coarse else MOST):
                 found += self._priced(form, schedule, samples, name)
