@@ -28,8 +28,10 @@ from luminal.dialects.kernel.placed_types import TileAxis
 from luminal.dim import as_dim
 from luminal.dtype import DType, from_bits, i64
 from luminal.emit_triton.addresses import Addresses
-from luminal.emit_triton.arithmetic import Arithmetic, constant
+from luminal.emit_triton.arithmetic import Arithmetic
 from luminal.emit_triton.contract import starts_from_zero, write_contract
+from luminal.emit_triton.eights import held_as
+from luminal.emit_triton.kernel import Options
 from luminal.emit_triton.sizes import LARGEST, fits_32
 from luminal.emit_triton.text import TRUE, Lines, Value, atom, call, shape_text
 from luminal.emit_triton.writes import Meeting
@@ -51,12 +53,13 @@ class BlockWriter:
         references: Mapping[SSAValue, str],
         meetings: Mapping[StoreOp, Meeting],
         reassociates: bool,
+        options: Options,
     ) -> None:
         self.lines, self.references, self.meetings = lines, references, meetings
-        self.reassociates = reassociates
+        self.reassociates, self.options = reassociates, options
         self.helpers: set[str] = set()
         self.addresses = Addresses(lines, self.helpers, order)
-        self.arithmetic = Arithmetic(lines, self.helpers)
+        self.arithmetic = Arithmetic(lines, self.helpers, options.eights)
         self.values: dict[SSAValue, Value] = {}
         self.near: dict[SSAValue, Value] = {}
         self.constants: set[str] = set()
@@ -82,7 +85,7 @@ class BlockWriter:
         """One operation without a block."""
         match op:
             case ConstantOp():
-                found = self.values[op.result] = constant(op.bits.data, op.tile.dtype)
+                found = self.values[op.result] = self.arithmetic.constant(op.bits.data, op.tile.dtype)
                 self.constants.add(found.text)
             case DimensionOp():
                 self.values[op.result] = Value(call("tl.cast", self.addresses.size(op.size.data), "tl.int64"))
@@ -180,13 +183,16 @@ class BlockWriter:
         mask = self.value(op.mask) if op.mask is not None else TRUE
         return None if mask is TRUE else mask
 
+    def _nothing(self, dtype: DType) -> str:
+        return "0.0" if held_as(dtype, self.options.eights).is_float else "0"
+
     def _load(self, op: LoadOp) -> None:
         dtype = op.tile.dtype
         pointer, mask = self._pointer(op, op.tile.axes), self._mask(op)
         axes = self.addresses.axes([*pointer.axes, *(mask.axes if mask else ())])
         arguments = [pointer.spread(axes)]
         if mask is not None:
-            arguments += [f"mask={mask.fit(axes)}", f"other={'0.0' if dtype.is_float else '0'}"]
+            arguments += [f"mask={mask.fit(axes)}", f"other={self._nothing(dtype)}"]
         text = call("tl.load", *arguments) + (".to(tl.int1)" if dtype.is_bool else "")
         name = self.lines.let(f"{self.references[op.reference]}_{'block' if axes else 'value'}", text)
         self.values[op.result] = Value(name, axes)
@@ -203,7 +209,7 @@ class BlockWriter:
         if op.combine.data != "set":
             dtype = op.tile.dtype
             pointer = self.lines.let(f"{self.references[op.reference]}_at", pointer)
-            other = [f"other={'0.0' if dtype.is_float else '0'}"] if mask is not None else []
+            other = [f"other={self._nothing(dtype)}"] if mask is not None else []
             loaded = call("tl.load", pointer, *extra, *other) + (".to(tl.int1)" if dtype.is_bool else "")
             before = self.lines.let("before", loaded)
             value = self.arithmetic.combine(op.combine.data, [before, value], dtype)
@@ -234,6 +240,8 @@ class BlockWriter:
         ]
         dtypes = [tile_of(operand).dtype for operand in op.inputs]
         variant = op.variant.data if op.variant is not None else None
+        if name == "bits" and _shifts_inside(op.inputs[1], dtypes[0].bits):
+            variant = {"shl": "<<", "shr": ">>"}.get(variant or "", variant)
         return Value(self.arithmetic.apply(name, variant, texts, dtypes, op.tile.dtype), axes)
 
     def _addition(self, op: ContractOp) -> ApplyOp | None:
@@ -303,6 +311,11 @@ class BlockWriter:
         if found.text in self.constants:
             return found.text.replace("[]", shape_text(axes), 1)
         return found.spread(axes)
+
+
+def _shifts_inside(count: SSAValue, width: int) -> bool:
+    """Whether a shift is by a constant that the width of the number allows."""
+    return isinstance(count.owner, ConstantOp) and count.owner.bits.data < width
 
 
 def _block(operation: Operation | Block) -> Block | None:

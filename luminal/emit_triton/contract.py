@@ -13,6 +13,7 @@ from luminal.dialects.kernel.placed_base import tile_of
 from luminal.dialects.kernel.placed_types import TileAxis
 from luminal.dtype import DType, f32, f64
 from luminal.emit_triton.arithmetic import NARROW
+from luminal.emit_triton.operands import EIGHTS, narrowest
 from luminal.emit_triton.text import TRUE, Value, atom, call, check_block, shape_text, type_text
 from luminal.emit_triton.writes import guards_of
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 LEAST = 16
 """The least extent of each side of a product of blocks."""
+EXACT_AFTER = 128
+"""Products of two numbers of 8 bits that Hopper's units may add up with less than f32's precision."""
 Axes = tuple[TileAxis, ...]
 
 
@@ -88,28 +91,32 @@ def _dot(writer: BlockWriter, op: ContractOp, mask: Value) -> tuple[Value, bool]
     """tl.dot over the axes that both operands have and the accumulator lacks, and whether its result is the value as it
     is; None where shapes are not its own."""
     order = writer.addresses.axes
-    left, right = _narrow(op.left, op.right)
     inner, out = order(op.summed), order(op.tile.axes)
+    count = math.prod(axis.extent for axis in inner)
+    factors = narrowest(op.left, op.right, count, writer.options.eights)
+    left, right, dtype = factors.left, factors.right, factors.dtype
     x, y = writer.value(left), writer.value(right)
     batch = tuple(axis for axis in out if axis in x.axes and axis in y.axes)
     rows = tuple(axis for axis in out if axis in x.axes and axis not in batch)
     columns = tuple(axis for axis in out if axis in y.axes and axis not in batch)
     if rows and columns and out.index(columns[0]) < out.index(rows[0]):
         left, right, x, y, rows, columns = right, left, y, x, columns, rows
-    small = min(math.prod(a.extent for a in axes) for axes in (rows, columns, inner)) < LEAST
-    if small or not set(inner) <= set(x.axes) & set(y.axes):
+    small = min(math.prod(a.extent for a in axes) for axes in (rows, columns)) < LEAST
+    if small or count < LEAST or not set(inner) <= set(x.axes) & set(y.axes):
         return None
     if mask is not TRUE:
         if not set(mask.axes) <= set(x.axes) & set(y.axes):
             return None
-        x, y = (_masked(op, value, found, mask) for value, found in ((left, x), (right, y)))
-    dtype = tile_of(left).dtype
+        x, y = (_masked(writer, op, value, found, mask) for value, found in ((left, x), (right, y)))
+    x, y = (_converted(writer, value, found, dtype) for value, found in ((left, x), (right, y)))
     groups = [batch] if batch else []
     arguments = [_regroup(x, [*groups, rows, inner]), _regroup(y, [*groups, inner, columns])]
     if dtype is f32:
         arguments.append('input_precision="ieee"')
     if dtype is f64:
         arguments.append("out_dtype=tl.float64")
+    if dtype in EIGHTS:
+        arguments.append(f"max_num_imprecise_acc={min(EXACT_AFTER, count)}")
     text, found = call("tl.dot", *arguments), (*batch, *rows, *columns)
     wanted = tuple(axis for axis in out if axis in found)
     merges = any(len(group) > 1 for group in (batch, rows, columns))
@@ -120,29 +127,17 @@ def _dot(writer: BlockWriter, op: ContractOp, mask: Value) -> tuple[Value, bool]
     return Value(text, wanted), not merges and found == wanted
 
 
-def _narrow(left: SSAValue, right: SSAValue) -> tuple[SSAValue, SSAValue]:
-    """The operands, or what they are exact conversions of where both are conversions of one narrower float."""
-    sources = [_source(value) for value in (left, right)]
-    if sources[0] is None or sources[1] is None or tile_of(sources[0]).dtype != tile_of(sources[1]).dtype:
-        return left, right
-    return sources[0], sources[1]
+def _converted(writer: BlockWriter, value: SSAValue, found: Value, dtype: DType) -> Value:
+    return Value(writer.arithmetic.cast(found.text, tile_of(value).dtype, dtype, "none"), found.axes)
 
 
-def _source(value: SSAValue) -> SSAValue | None:
-    owner = value.owner
-    if not isinstance(owner, ApplyOp) or owner.op.data != "cast" or owner.tile.dtype is not f32:
-        return None
-    variant = owner.variant.data if owner.variant is not None else "none"
-    inner = owner.inputs[0]
-    return inner if variant in ("none", "soft") and tile_of(inner).dtype in NARROW else None
-
-
-def _masked(op: ContractOp, value: SSAValue, found: Value, mask: Value) -> Value:
+def _masked(writer: BlockWriter, op: ContractOp, value: SSAValue, found: Value, mask: Value) -> Value:
     """An operand that is 0 where the mask is off: as it is where it is known to be, else by a select."""
     assert op.mask is not None
     if _is_zero_outside(value, guards_of(op.mask)):
         return found
-    zero = "0.0" if tile_of(value).dtype is f32 else f"tl.full([], 0.0, {type_text(tile_of(value).dtype)})"
+    dtype = tile_of(value).dtype
+    zero = "0.0" if dtype is f32 else writer.arithmetic.constant(0, dtype).text
     return Value(call("tl.where", mask.fit(found.axes), found.text, zero), found.axes)
 
 

@@ -19,6 +19,7 @@ from luminal.dialects.kernel.placed_types import Reference, TileAxis, TileType
 from luminal.dim import Dim, as_dim, dim_min, product, symbol_dim
 from luminal.dtype import i32, i64
 from luminal.emit_triton.blocks import BlockWriter
+from luminal.emit_triton.eights import held_as
 from luminal.emit_triton.helpers import helper_text
 from luminal.emit_triton.kernel import PREFIX, Options, Parameter, TritonKernel
 from luminal.emit_triton.sizes import fits_32
@@ -104,9 +105,10 @@ class _Emitter:
         return (*pointers, *sizes)
 
     def _pointer(self, name: str, reference: Reference) -> Parameter:
-        type_text(reference.dtype)
+        dtype = held_as(reference.dtype, self.options.eights)
+        type_text(dtype)
         sure = self.alignment if reference.kind == "argument" else ALIGNMENT
-        return Parameter(name, reference.dtype, True, sure, reference.elements)
+        return Parameter(name, dtype, True, sure, reference.elements)
 
     def kernel(self, name: str, ops: Sequence[Operation]) -> TritonKernel:
         check_memory(ops)
@@ -115,7 +117,7 @@ class _Emitter:
         lines = Lines([*names, name])
         reassociates = any(licence.data == "reassociate" for licence in self.function.licences)
         met = meetings(self.function, ops)
-        writer = BlockWriter(lines, _axis_order(ops), self.references, met, reassociates)
+        writer = BlockWriter(lines, _axis_order(ops), self.references, met, reassociates, self.options)
         grid = as_dim(1)
         if isinstance(ops[0], ParallelOp):
             grid = self._grid(ops[0], writer)

@@ -41,11 +41,13 @@ class Parameter:
 @dataclass(frozen=True, slots=True)
 class Options:
     """What Triton's compiler is asked for: `warps` of a program, `stages` of pipelined loops, `fuses`: whether products
-    and sums may be contracted."""
+    and sums may be contracted.  `eights`: the names of floats of 8 bits that the target converts and multiplies; others
+    are bit patterns, which are decoded."""
 
     warps: int = 4
     stages: int = 3
     fuses: bool = True
+    eights: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

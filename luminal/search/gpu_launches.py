@@ -26,6 +26,7 @@ from luminal.dialects.kernel.placed_base import reference_of, tile_of
 from luminal.dialects.kernel.placed_loops import ForOp, FunctionOp, ParallelOp
 from luminal.dialects.kernel.placed_types import Loop, TileAxis
 from luminal.dtype import DType, f32
+from luminal.emit_triton.operands import narrowest
 from luminal.search.gpu_machine import GpuMachine, resident_programs
 from luminal.search.gpu_roofline import Launch
 
@@ -183,13 +184,13 @@ class _Counter:
 
     def _contract(self, op: ContractOp, times: float, depth: int) -> None:
         """Products of blocks in the matrix units, where their sides and dtype are large enough; else in full."""
-        left, right = (_narrow(value) for value in (op.left, op.right))
         out, summed = set(op.tile.axes), set(op.summed)
+        factors = narrowest(op.left, op.right, _elements(summed), self.machine.matrix)
+        left, right, dtype = factors.left, factors.right, factors.dtype
         x, y = set(tile_of(left).axes), set(tile_of(right).axes)
         rows, columns = (_elements(side) for side in ((x - y) & out, (y - x) & out))
         inner = _elements(summed)
         products = _elements(x | y | summed | out) * times
-        dtype = tile_of(left).dtype if tile_of(left).dtype == tile_of(right).dtype else f32
         is_dot = min(rows, columns, inner) >= LEAST_DOT and summed <= x & y
         is_carried = isinstance(op.accumulator, BlockArgument)
         held = 0.0 if is_carried else _words(op.accumulator)
@@ -258,12 +259,3 @@ def _is_free(op: ApplyOp) -> bool:
 def _width(dtype: DType) -> int:
     """Instructions that one of f32 is for a dtype."""
     return 2 if dtype.bits > 32 else 1
-
-
-def _narrow(value: SSAValue) -> SSAValue:
-    """What an operand is an exact conversion of."""
-    owner = value.owner
-    if not isinstance(owner, ApplyOp) or owner.op.data != "cast" or owner.tile.dtype is not f32:
-        return value
-    source = tile_of(owner.inputs[0]).dtype
-    return owner.inputs[0] if source.is_float and source.bits <= 16 else value
