@@ -25,7 +25,7 @@ from luminal.dialects.kernel.placed import (
 from luminal.dialects.kernel.placed_base import reference_of, tile_of
 from luminal.dialects.kernel.placed_loops import ForOp, FunctionOp, ParallelOp
 from luminal.dialects.kernel.placed_types import Loop, TileAxis
-from luminal.dtype import DType, f32
+from luminal.dtype import DType
 from luminal.emit_triton.operands import narrowest
 from luminal.search.gpu_machine import GpuMachine, resident_programs
 from luminal.search.gpu_roofline import Launch
