@@ -14,6 +14,7 @@ from luminal.dialects.kernel.placed_types import TileAxis
 from luminal.dtype import DType, f32, f64
 from luminal.emit_triton.arithmetic import NARROW
 from luminal.emit_triton.operands import EIGHTS, narrowest
+from luminal.emit_triton.scaled import groups_of, scaled_factor
 from luminal.emit_triton.text import TRUE, Value, atom, call, check_block, shape_text, type_text
 from luminal.emit_triton.writes import guards_of
 
@@ -104,6 +105,9 @@ def _dot(writer: BlockWriter, op: ContractOp, mask: Value) -> tuple[Value, bool]
     small = min(math.prod(a.extent for a in axes) for axes in (rows, columns)) < LEAST
     if small or count < LEAST or not set(inner) <= set(x.axes) & set(y.axes):
         return None
+    scaled = None if batch else _scaled_dot(writer, op, rows, columns, inner, mask)
+    if scaled is not None:
+        return _product(scaled, (*rows, *columns), out, (rows, columns))
     if mask is not TRUE:
         if not set(mask.axes) <= set(x.axes) & set(y.axes):
             return None
@@ -117,9 +121,13 @@ def _dot(writer: BlockWriter, op: ContractOp, mask: Value) -> tuple[Value, bool]
         arguments.append("out_dtype=tl.float64")
     if dtype in EIGHTS:
         arguments.append(f"max_num_imprecise_acc={min(EXACT_AFTER, count)}")
-    text, found = call("tl.dot", *arguments), (*batch, *rows, *columns)
+    return _product(call("tl.dot", *arguments), (*batch, *rows, *columns), out, (batch, rows, columns))
+
+
+def _product(text: str, found: Axes, out: Axes, groups: Sequence[Axes]) -> tuple[Value, bool]:
+    """A product with an axis for each of its own, and whether it is the value as it is."""
     wanted = tuple(axis for axis in out if axis in found)
-    merges = any(len(group) > 1 for group in (batch, rows, columns))
+    merges = any(len(group) > 1 for group in groups)
     if merges:
         text = f"{text}.reshape({shape_text(found)})"
     if found != wanted:
@@ -129,6 +137,41 @@ def _dot(writer: BlockWriter, op: ContractOp, mask: Value) -> tuple[Value, bool]
 
 def _converted(writer: BlockWriter, value: SSAValue, found: Value, dtype: DType) -> Value:
     return Value(writer.arithmetic.cast(found.text, tile_of(value).dtype, dtype, "none"), found.axes)
+
+
+def _scaled_dot(
+    writer: BlockWriter, op: ContractOp, rows: Axes, columns: Axes, inner: Axes, mask: Value
+) -> str | None:
+    """tl.dot_scaled of factors that are numbers of few bits with scales, the left one with the rows; None where they are
+    not, or their groups differ."""
+    formats = writer.options.scaled
+    found = [scaled_factor(value, formats) for value in (op.left, op.right)] if formats else [None]
+    factors = [factor for factor in found if factor is not None]
+    if len(factors) < 2:
+        return None
+    if set(rows) & set(tile_of(op.right).axes):
+        factors.reverse()
+    groups = [groups_of(factor, inner) for factor in factors]
+    guards = guards_of(op.mask) if op.mask is not None else set[SSAValue]()
+    is_zero = mask is TRUE or all(_is_zero_outside(factor.bytes.result, guards) for factor in factors)
+    if groups[0] is None or groups[0] != groups[1] or not is_zero:
+        return None
+    within = [factor.within for factor in factors]
+    last = next((axis for axis in within if axis is not None), None)
+    order = (*groups[0], *(a for a in inner if a not in groups[0] and a != last), *([last] if last else ()))
+    arguments: list[str] = []
+    for factor, side, is_left in zip(factors, (rows, columns), (True, False), strict=True):
+        packed = tuple(axis for axis in order if axis != factor.within)
+        order_of_side = [side, packed] if is_left else [packed, side]
+        numbers, scales = (writer.value(load.result) for load in (factor.bytes, factor.scales))
+        if {*numbers.axes} != {*side, *packed} or {*scales.axes} != {*side, *groups[0]}:
+            return None
+        arguments += [
+            _regroup(numbers, order_of_side),
+            _regroup(scales, [side, groups[0]]),
+            f'"{factor.format}"',
+        ]
+    return call("tl.dot_scaled", *arguments)
 
 
 def _masked(writer: BlockWriter, op: ContractOp, value: SSAValue, found: Value, mask: Value) -> Value:

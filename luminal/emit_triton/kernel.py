@@ -42,12 +42,13 @@ class Parameter:
 class Options:
     """What Triton's compiler is asked for: `warps` of a program, `stages` of pipelined loops, `fuses`: whether products
     and sums may be contracted.  `eights`: the names of floats of 8 bits that the target converts and multiplies; others
-    are bit patterns, which are decoded."""
+    are bit patterns, which are decoded.  `scaled`: the formats of numbers that it multiplies with scales beside them."""
 
     warps: int = 4
     stages: int = 3
     fuses: bool = True
     eights: frozenset[str] = frozenset()
+    scaled: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

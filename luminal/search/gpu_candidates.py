@@ -103,8 +103,8 @@ class GpuPricer:
             return []
         values = [Shapes(form.region, sizes).values for sizes in samples.all]
         works = [works_of(function, sizes, self.machine) for sizes in values]
-        fuses, eights = "contract" in self.licences, self.machine.eights
-        options = [Options(warps, stages, fuses, eights) for warps, stages in OPTIONS]
+        fuses, eights, scaled = "contract" in self.licences, self.machine.eights, self.machine.scaled
+        options = [Options(warps, stages, fuses, eights, scaled) for warps, stages in OPTIONS]
         columns = [tuple(self._seconds(each, one) for each in works) for one in options]
         return [
             GpuCandidate(schedule, options[number], columns[number], form.name, function)

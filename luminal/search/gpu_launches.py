@@ -27,6 +27,7 @@ from luminal.dialects.kernel.placed_loops import ForOp, FunctionOp, ParallelOp
 from luminal.dialects.kernel.placed_types import Loop, TileAxis
 from luminal.dtype import DType
 from luminal.emit_triton.operands import narrowest
+from luminal.emit_triton.scaled import scaled_factor
 from luminal.search.gpu_machine import GpuMachine, resident_programs
 from luminal.search.gpu_roofline import Launch
 
@@ -121,10 +122,28 @@ class _Counter:
             for variable, loop in (zip(self.grid.body.block.args, self.grid.loops) if self.grid else ())
         }
         self.programs = max(1, math.prod(self.trips.values()))
+        self.scaled: dict[Operation, str] = {}
+        for op in self.grid.walk() if self.grid and self.machine.scaled else ():
+            if isinstance(op, ContractOp):
+                self._find_scaled(op)
 
     def work(self, block: Block) -> Work:
         self.ops(block.ops, float(self.programs))
         return self.total()
+
+    def _find_scaled(self, op: ContractOp) -> None:
+        """A product whose factors the matrix units decode: what decodes them does not run."""
+        found = [scaled_factor(value, self.machine.scaled) for value in (op.left, op.right)]
+        if None in found:
+            return
+        is_short = all(factor is not None and factor.format == "e2m1" for factor in found)
+        self.scaled[op] = "f4e2m1" if is_short else "f8e4m3fn"
+        stack = [op.left, op.right]
+        while stack:
+            owner = stack.pop().owner
+            if isinstance(owner, ApplyOp) and owner not in self.scaled:
+                self.scaled[owner] = ""
+                stack += owner.inputs
 
     def total(self) -> Work:
         """What was counted; the flops are of the dtype that has most of them."""
@@ -170,7 +189,7 @@ class _Counter:
             case ContractOp():
                 self._contract(op, times, depth)
             case ApplyOp():
-                elements = 0.0 if _is_free(op) else times * _elements(op.tile.axes)
+                elements = 0.0 if op in self.scaled or _is_free(op) else times * _elements(op.tile.axes)
                 self.operations += OPERATIONS.get(op.op.data, 1.0) * elements * _width(op.tile.dtype)
                 self.exponentials += elements * (op.op.data in SPECIAL)
                 held = HELD * _words(op.result) if op.op.data != "cast" else 0
@@ -201,8 +220,9 @@ class _Counter:
         operands = sum(_elements(tile_of(v).axes) * dtype.size_bytes for v in (left, right))
         self.stage_bytes += operands if depth else 0
         self.words = max(self.words, held + (0 if dtype.bits <= 16 else operands / 4))
-        if dtype.name in self.machine.matrix:
-            self.flops[dtype.name] = self.flops.get(dtype.name, 0.0) + 2 * products
+        name = self.scaled.get(op, dtype.name)
+        if name in self.machine.matrix:
+            self.flops[name] = self.flops.get(name, 0.0) + 2 * products
             self.rows = max(self.rows, min(rows, ASYNCHRONOUS_ROWS) if dtype.bits <= 16 else 0)
         else:
             self.operations += products * _width(dtype)

@@ -49,6 +49,8 @@ class GpuMachine:
     launch_seconds: float = 3e-6
     latency: float = 0.7e-6
     """Seconds from asking memory to the answer."""
+    scaled: frozenset[str] = frozenset()
+    """The formats of numbers that it multiplies with a scale for each group of 32 of them."""
 
     @property
     def eights(self) -> frozenset[str]:
