@@ -144,13 +144,34 @@ class _Emitter:
             lines.add(f"{rest} = tl.program_id(0)")
         else:
             rest = "tl.program_id(0)"
-        for variable, count in reversed(list(zip(variables, counts, strict=True))[1:]):
-            size = atom(addresses.size(count))
-            lines.add(f"{addresses.variables[variable]} = {rest} % {size}")
+        names = [addresses.variables[variable] for variable in variables]
+        sizes = [atom(addresses.size(count)) for count in counts]
+        if len(names) > 1 and self.options.group > 1:
+            rest = _write_group(lines, rest, names, sizes, self.options.group)
+            del names[-2:], sizes[-2:]
+        for name, size in reversed(list(zip(names, sizes, strict=True))[1:]):
+            lines.add(f"{name} = {rest} % {size}")
             lines.add(f"{rest} = {rest} // {size}")
-        first = call("tl.cast", rest, "tl.int64") if variables[0] in addresses.wide else rest
-        lines.add(f"{addresses.variables[variables[0]]} = {first}")
+        if names:
+            lines.add(
+                f"{names[0]} = {call('tl.cast', rest, 'tl.int64') if variables[0] in addresses.wide else rest}"
+            )
         return product(counts)
+
+
+def _write_group(lines: Lines, program: str, names: Sequence[str], sizes: Sequence[str], group: int) -> str:
+    """The last two loops of a grid, in groups of steps of the first of them; what is left of the program's number."""
+    place, rest = program, program
+    if len(names) > 2:
+        both = f"({sizes[-2]} * {sizes[-1]})"
+        place = lines.let("place", f"{program} % {both}")
+        rest = lines.let("rest", f"{program} // {both}")
+    first = lines.let("first", f"{place} // ({sizes[-1]} * {group}) * {group}")
+    count = lines.let("count", call("tl.minimum", f"{sizes[-2]} - {first}", str(group)))
+    inside = lines.let("inside", f"{place} % ({sizes[-1]} * {group})")
+    lines.add(f"{names[-2]} = {first} + {inside} % {count}")
+    lines.add(f"{names[-1]} = {inside} // {count}")
+    return rest
 
 
 def _write_ops(writer: BlockWriter, ops: Sequence[Operation]) -> None:

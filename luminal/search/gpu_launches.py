@@ -47,6 +47,8 @@ ASYNCHRONOUS_ROWS = 64
 """Rows from which on a product is of the kind that no warp waits for."""
 HELD = 3
 """Tiles that are held at a time where one is computed from others."""
+GROUP = 8
+"""Steps of a grid's last loop but one that are taken for each of the last, where the grid goes in groups."""
 OWN_REGISTERS = 40
 """What a thread holds beside tiles: addresses, counters, masks."""
 
@@ -54,11 +56,13 @@ OWN_REGISTERS = 40
 @dataclass(frozen=True, slots=True)
 class Work:
     """A launch without the options of a compiler, and what decides how many of its programs are resident: 32-bit words
-    of tiles that a program holds at a time, and bytes of one stage of a loop's operands in shared memory."""
+    of tiles that a program holds at a time, and bytes of one stage of a loop's operands in shared memory.
+    `grouped_bytes`: what is moved from and to memory where the grid goes in groups of GROUP."""
 
     launch: Launch
     words: float
     stage_bytes: int
+    grouped_bytes: float
 
     def fits(self, machine: GpuMachine, warps: int, stages: int) -> bool:
         """Whether its tiles fit the registers of its threads, and its stages the shared memory."""
@@ -67,13 +71,14 @@ class Work:
             self.stage_bytes * stages <= machine.program_shared
         )
 
-    def with_options(self, machine: GpuMachine, warps: int, stages: int) -> Launch:
-        """The launch of a program of some warps whose loops have some stages in flight."""
+    def with_options(self, machine: GpuMachine, warps: int, stages: int, group: int = 1) -> Launch:
+        """The launch of a program of some warps whose loops have some stages in flight; `group`: 1 or GROUP."""
         registers = min(
             machine.thread_registers, math.ceil(self.words / (warps * machine.warp)) + OWN_REGISTERS
         )
         resident = resident_programs(machine, registers, self.stage_bytes * stages, warps)
-        return replace(self.launch, stages=stages, resident=max(1, resident))
+        moved = self.launch.memory_bytes if group == 1 else self.grouped_bytes
+        return replace(self.launch, stages=stages, resident=max(1, resident), memory_bytes=moved)
 
 
 def works_of(function: FunctionOp, sizes: Mapping[str, int], machine: GpuMachine) -> list[Work]:
@@ -111,6 +116,7 @@ class _Counter:
     flops: dict[str, float] = field(default_factory=dict[str, float])
     cache: dict[SSAValue, float] = field(default_factory=dict[SSAValue, float])
     memory: dict[SSAValue, float] = field(default_factory=dict[SSAValue, float])
+    grouped: dict[SSAValue, float] = field(default_factory=dict[SSAValue, float])
     rows: int = 0
     steps: int = 0
     words: float = 0.0
@@ -162,7 +168,7 @@ class _Counter:
             exponentials=self.exponentials,
             steps=max(1, self.steps),
         )
-        return Work(launch, self.words, self.stage_bytes)
+        return Work(launch, self.words, self.stage_bytes, sum(self.grouped.values()))
 
     def _trips(self, loop: Loop) -> int:
         whole = -(-max(0, loop.size.evaluate(self.sizes)) // loop.weight)
@@ -247,16 +253,28 @@ class _Counter:
         self.operations += LOADED * times * touched
         whole = reference_of(reference).elements.evaluate(self.sizes) * size
         once = min(whole, moved)
-        again = self._rounds(op) if whole > self.machine.l2 else 1
-        self.memory[reference] = max(self.memory.get(reference, 0.0), min(once * again, moved))
+        for memory, loops in ((self.memory, self._loops()), (self.grouped, self._loops(GROUP))):
+            again = self._rounds(op, loops, moved / self.programs) if whole > self.machine.l2 else 1
+            memory[reference] = max(memory.get(reference, 0.0), min(once * again, moved))
 
-    def _rounds(self, op: LoadOp | StoreOp) -> int:
-        """How often the grid goes over what an operation touches."""
+    def _loops(self, group: int = 1) -> list[tuple[SSAValue, int]]:
+        """The loops of the grid and their trips, outermost first; the last but one in groups."""
+        loops = list(self.trips.items())
+        if group == 1 or len(loops) < 2:
+            return loops
+        *others, (first, count), last = loops
+        return [*others, (first, -(-count // group)), last, (first, min(count, group))]
+
+    def _rounds(self, op: LoadOp | StoreOp, loops: Sequence[tuple[SSAValue, int]], part: float) -> int:
+        """How often the grid goes over what an operation touches, of which the cache does not hold the part that the
+        loops inside touch; `part`: the bytes of one program."""
         rounds, inside = 1, False
-        for variable, trips in reversed(self.trips.items()):
-            depends = variable in op.variables
-            rounds *= trips if inside and not depends else 1
-            inside |= depends and trips > 1
+        for variable, trips in reversed(loops):
+            if variable in op.variables:
+                part *= trips
+                inside |= trips > 1
+            elif inside and part > self.machine.l2:
+                rounds *= trips
         return rounds
 
 
