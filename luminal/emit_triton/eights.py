@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from luminal.dtype import DType, f4e2m1, f8e4m3fn, f8e5m2, u8
 
-# dtype -> bits of the fraction, bias, the sign's bit, the first magnitude that is a NaN, the largest, what a NaN becomes
+# bits of the fraction, bias, the sign's bit, the first magnitude that is a NaN, the largest one, what a NaN becomes
 LAYOUTS: dict[DType, tuple[int, int, int, int, int, int]] = {
     f8e4m3fn: (3, 7, 0x80, 0x7F, 0x7E, 0x7F),
     f8e5m2: (2, 15, 0x80, 0x100, 0x7C, 0x7E),  # f16 has its NaNs

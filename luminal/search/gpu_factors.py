@@ -15,7 +15,7 @@ from luminal.dtype import DType, bf16, f32
 
 
 def round_factors(region: Region) -> Region:
-    """The region, or form of one, with the factors of its sums rounded to `region.factors`; itself where it has none."""
+    """A region, or form of one, with the factors of its sums rounded to `region.factors`; itself where it has none."""
     dtype = region.factors
     if dtype is None:
         return region

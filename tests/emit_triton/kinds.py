@@ -2,7 +2,7 @@
 
     python -m tests.emit_triton.kinds [--kinds KIND ...] [--targets TARGET ...] [--write]
 
-`--write` puts the table into docs/gpu.md.  Each kind is a graph of a size: a small one is built and run step by step in
+`--write` puts the rows into docs/gpu.md, for all targets.  Each kind is a graph of a size: a small one is built and run step by step in
 Triton's interpreter and compared with the interpreter of primitives, a large one is compiled.
 """
 
@@ -90,7 +90,9 @@ KINDS: dict[str, Kind] = {
     "long sum": Kind(_graph(lambda cx, t, n: cx.tensor((n * n,), dtype=t).sum(dim=0))),
     "argmax": Kind(_graph(lambda cx, t, n: cx.tensor((n, n), dtype=t).argmax(dim=1))),
     "running sum": Kind(_graph(lambda cx, t, n: cx.tensor((n, n), dtype=t).cumsum(1)), dtypes=(f32, bf16)),
-    "sort": Kind(_graph(lambda cx, t, n: cx.tensor((n, n), dtype=t).sort(1)[0]), large=512, dtypes=(f32, bf16)),
+    "sort": Kind(
+        _graph(lambda cx, t, n: cx.tensor((n, n), dtype=t).sort(1)[0]), large=512, dtypes=(f32, bf16)
+    ),
     "gather": Kind(
         _graph(lambda cx, t, n: cx.tensor((n,), dtype=i64).embedding(cx.tensor((n, n), dtype=t))),
     ),
@@ -146,7 +148,8 @@ def error_of(kind: Kind, dtype: DType) -> float:
     lower_hlo(module)
     wanted: Sequence[Array] = interpret(graph_of(module), inputs)
     errors = [
-        np.abs(x.astype(np.float64) - y.astype(np.float64)).max() / max(np.abs(y.astype(np.float64)).max(), 1e-9)
+        np.abs(x.astype(np.float64) - y.astype(np.float64)).max()
+        / max(np.abs(y.astype(np.float64)).max(), 1e-9)
         for x, y in zip(found, wanted, strict=True)
     ]
     return float(max(errors))
@@ -193,12 +196,21 @@ def row(name: str, kind: Kind, dtype: DType, targets: Sequence[str]) -> tuple[st
     return f"| {' | '.join(cells)} |", is_good
 
 
+def _merged(old: str, new: Sequence[str]) -> str:
+    """A table with new rows in place of those of the same kinds and dtypes, in the order of KINDS."""
+    known = {tuple(line.split("|")[1:3]): line for line in (*old.splitlines()[2:], *new[2:])}
+    order = [(f" {name} ", f" {dtype} ") for name, kind in KINDS.items() for dtype in kind.dtypes]
+    return "\n".join([*new[:2], *(known[key] for key in order if key in known)]) + "\n"
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--kinds", nargs="+", default=list(KINDS), choices=list(KINDS), metavar="KIND")
     parser.add_argument("--targets", nargs="+", default=list(TARGETS), choices=TARGETS)
     parser.add_argument("--write", action="store_true", help="put the table into docs/gpu.md")
     options = parser.parse_args(arguments)
+    if options.write and set(options.targets) != set(TARGETS):
+        parser.error("--write is for all targets")
     lines = [
         f"| kernel | dtype | interpreted | {' | '.join(options.targets)} |",
         "|---" * (3 + len(options.targets)) + "|",
@@ -213,7 +225,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             wrong += not is_good
     if options.write:
         page = PAGE.read_text()
-        PAGE.write_text(BLOCK.sub(lambda found: found[1] + "\n".join(lines) + "\n" + found[3], page))
+        PAGE.write_text(BLOCK.sub(lambda found: found[1] + _merged(found[2], lines) + found[3], page))
     print(f"{wrong} rows are wrong" if wrong else "all as they should be", file=sys.stderr)
     return 1 if wrong else 0
 

@@ -34,7 +34,9 @@ def moved(module: object, target: str) -> tuple[float, list[tuple[float, str]]]:
     found: list[tuple[float, str]] = []
     for step in form_regions(lowered.partition, cuts).steps:
         assert not isinstance(step, OpaqueStep)
-        first = next(pricer.candidates(step.region, samples.of(step.symbols), forms.of(step.region, step.key)))
+        first = next(
+            pricer.candidates(step.region, samples.of(step.symbols), forms.of(step.region, step.key))
+        )
         launches = [work.launch.memory_bytes for work in works_of(first.function, {}, machine)]
         found += [(each, str(first)) for each in launches]
     return sum(each for each, _ in found), found

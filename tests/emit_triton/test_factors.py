@@ -74,7 +74,7 @@ def _contraction(dtype: DType, weigh: Callable[[regions.Builder, Term], Term]) -
 
 
 def test_a_form_of_f16_rounds_powers_alone() -> None:
-    """A divisor may have left its sum: a number below it may overflow f16, a power of what is no more than 0 does not."""
+    """A divisor may have left its sum: what was divided may overflow f16, a power of no more than 0 does not."""
     for is_form, weigh, rounds in (
         (False, lambda b, x: b.apply("add", x, x), True),
         (True, lambda b, x: b.apply("add", x, x), False),

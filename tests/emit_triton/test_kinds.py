@@ -10,7 +10,15 @@ from luminal.dtype import f16, f32
 from tests.emit_triton.kinds import BLOCK, KINDS, MATRIX, PAGE, TOLERANCE, compiled, error_of, faults
 from tests.emit_triton.models import build, rows
 
-SAMPLE = ("layer norm", "scatter-add", "sort", "product", "causal, grouped", "product with Q4_0", "product of e4m3")
+SAMPLE = (
+    "layer norm",
+    "scatter-add",
+    "sort",
+    "product",
+    "causal, grouped",
+    "product with Q4_0",
+    "product of e4m3",
+)
 
 
 @pytest.mark.parametrize("name", SAMPLE)

@@ -265,8 +265,8 @@ class Region:
     schedule may keep in a buffer.  `parents` says of an index that the terms themselves split (j = jo*64 + ji) which
     index each part belongs to and its weight there.  `is_strict`: a float operation of it is, so no licence applies to
     any of its terms, which do not say whose they are.  `factors`: the dtype that the program rounds every factor of its
-    sums of products to, which the terms need not say: under the licence keep-wide they may round it, or not.  Indices, arguments and symbols bear canonical names, so that
-    equal regions have equal text, which is their key.
+    sums of products to, which the terms need not say: under the licence keep-wide they may round it, or not.  Indices,
+    arguments and symbols bear canonical names, so that equal regions have equal text, which is their key.
     """
 
     table: TermTable
