@@ -142,8 +142,8 @@ def _converted(writer: BlockWriter, value: SSAValue, found: Value, dtype: DType)
 def _scaled_dot(
     writer: BlockWriter, op: ContractOp, rows: Axes, columns: Axes, inner: Axes, mask: Value
 ) -> str | None:
-    """tl.dot_scaled of factors that are numbers of few bits with scales, the left one with the rows; None where they are
-    not, or their groups differ."""
+    """tl.dot_scaled of factors that are numbers of few bits with scales, the left one with the rows; None where they
+    are not, or their groups differ."""
     formats = writer.options.scaled
     found = [scaled_factor(value, formats) for value in (op.left, op.right)] if formats else [None]
     factors = [factor for factor in found if factor is not None]

@@ -2,8 +2,8 @@
 
     python -m tests.emit_triton.kinds [--kinds KIND ...] [--targets TARGET ...] [--write]
 
-`--write` puts the rows into docs/gpu.md, for all targets.  Each kind is a graph of a size: a small one is built and run step by step in
-Triton's interpreter and compared with the interpreter of primitives, a large one is compiled.
+`--write` puts the rows into docs/gpu.md, for all targets.  Each kind is a graph of a size: a small one is built and run
+step by step in Triton's interpreter and compared with the interpreter of primitives, a large one is compiled.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Decoding with Llama 3 8B: the plan moves hardly more than must be moved, the weights and what is kept of each token."""
+"""Decoding with Llama 3 8B: a plan moves hardly more than the weights and what is kept of each token."""
 
 from __future__ import annotations
 
