@@ -143,7 +143,7 @@ class BlockWriter:
     def _near(self, value: SSAValue) -> Value | None:
         """An i64 value as an i32 expression; None where it may not fit."""
         if isinstance(value.owner, ConstantOp) and tile_of(value).dtype is i64:
-            number = from_bits(value.owner.bits.data, i64)
+            number = int(from_bits(value.owner.bits.data, i64))
             return Value(str(number), literal=str(number)) if abs(number) <= LARGEST else None
         return self.near.get(value)
 

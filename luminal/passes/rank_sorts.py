@@ -9,11 +9,12 @@ looked for.
 from __future__ import annotations
 
 from xdsl.builder import Builder
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import SSAValue
 from xdsl.rewriter import InsertPoint
 
 from luminal.dialects.graph_op import GraphOp
 from luminal.dialects.primitive.build import PrimitiveBuilder, type_of
+from luminal.dialects.primitive.ops import PrimitiveOp
 from luminal.dim import as_dim
 from luminal.dtype import i32, i64
 
@@ -21,7 +22,7 @@ from luminal.dtype import i32, i64
 def rank_sorts(graph: GraphOp) -> None:
     """Replace every sort of a graph of primitives."""
     for op in list(graph.block.ops):
-        if op.name == "primitive.sort":
+        if isinstance(op, PrimitiveOp) and op.name == "primitive.sort":
             found = _ranked(op)
             for old, new in zip(op.results, found, strict=True):
                 old.replace_all_uses_with(new)
@@ -29,10 +30,10 @@ def rank_sorts(graph: GraphOp) -> None:
             op.erase()
 
 
-def _ranked(op: Operation) -> tuple[SSAValue, SSAValue]:
+def _ranked(op: PrimitiveOp) -> tuple[SSAValue, SSAValue]:
     """The sorted values and their places."""
     build = PrimitiveBuilder(Builder(InsertPoint.before(op)))
-    axis, descending = (op.properties[name].data for name in ("axis", "descending"))
+    axis, descending = op.integer("axis"), bool(op.value("descending"))
     source = op.operands[0]
     rank = type_of(source).rank
     order = [*(a for a in range(rank) if a != axis), axis]
