@@ -257,7 +257,7 @@ class _Counter:
             again = self._rounds(op, loops, moved / self.programs) if whole > self.machine.l2 else 1
             memory[reference] = max(memory.get(reference, 0.0), min(once * again, moved))
 
-    def _loops(self, group: int = 1) -> list[tuple[SSAValue, int]]:
+    def _loops(self, group: int = 1) -> Sequence[tuple[SSAValue, int]]:
         """The loops of the grid and their trips, outermost first; the last but one in groups."""
         loops = list(self.trips.items())
         if group == 1 or len(loops) < 2:
