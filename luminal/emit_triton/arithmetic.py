@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from luminal.dtype import DType, bf16, f8e5m2, f16, f32, f64, from_bits, i32, i64, u8
+from luminal.emit_triton.eights import decoding, encoding, held_as
 from luminal.emit_triton.text import TRUE, Lines, Value, atom, call, type_text
 from luminal.errors import UnsupportedTargetError
 
@@ -17,7 +18,8 @@ NARROW = (f16, bf16)
 LITERALS = (f64, f32, i64, i32)
 """The dtypes whose constants may be plain numbers beside another operand of the same dtype."""
 COMPARE = {"lt": "<", "le": "<=", "eq": "==", "ne": "!="}
-BITS = {"and": "&", "or": "|", "xor": "^"}
+BITS = {"and": "&", "or": "|", "xor": "^", "<<": "<<", ">>": ">>"}
+"""And shifts by what is known to be less than the width."""
 
 
 def constant(bits: int, dtype: DType) -> Value:
@@ -38,8 +40,11 @@ def constant(bits: int, dtype: DType) -> Value:
 class Arithmetic:
     """Writes elementwise operations; what is needed twice gets a name of its own."""
 
-    def __init__(self, lines: Lines, helpers: set[str]) -> None:
-        self.lines, self.helpers = lines, helpers
+    def __init__(self, lines: Lines, helpers: set[str], eights: frozenset[str]) -> None:
+        self.lines, self.helpers, self.eights = lines, helpers, eights
+
+    def constant(self, bits: int, dtype: DType) -> Value:
+        return constant(bits, held_as(dtype, self.eights))
 
     def helper(self, name: str, *arguments: str) -> str:
         self.helpers.add(name)
@@ -70,11 +75,16 @@ class Arithmetic:
     def cast(self, x: str, source: DType, to: DType, variant: str) -> str:
         """The primitive `cast`: torch's `.to()` for none and soft, the same bits for bits, else a whole number."""
         if variant == "bits":
-            return f"{atom(x)}.to({type_text(to)}, bitcast=True)"
+            held = [held_as(dtype, self.eights) for dtype in (source, to)]
+            return x if held[0] is held[1] else f"{atom(x)}.to({type_text(held[1])}, bitcast=True)"
         if variant not in ("none", "soft"):
             return self._rounded(x, source, variant)
         if source is to:
             return x
+        if held_as(source, self.eights) is not source:
+            return self.cast(self.helper("_decoded", x, *decoding(source)), f32, to, "none")
+        if held_as(to, self.eights) is not to:
+            return self.helper("_encoded", self.cast(x, source, f32, "none"), *encoding(to))
         if source.is_float and source.bits < 32 and to is not f32:
             return self.cast(f"{atom(x)}.to(tl.float32)", f32, to, "none")
         if to.is_bool:

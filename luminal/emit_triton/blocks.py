@@ -26,11 +26,13 @@ from luminal.dialects.kernel.placed_base import reference_of, tile_of
 from luminal.dialects.kernel.placed_loops import YieldOp
 from luminal.dialects.kernel.placed_types import TileAxis
 from luminal.dim import as_dim
-from luminal.dtype import DType
+from luminal.dtype import DType, from_bits, i64
 from luminal.emit_triton.addresses import Addresses
-from luminal.emit_triton.arithmetic import Arithmetic, constant
-from luminal.emit_triton.contract import write_contract
-from luminal.emit_triton.sizes import fits_32
+from luminal.emit_triton.arithmetic import Arithmetic
+from luminal.emit_triton.contract import starts_from_zero, write_contract
+from luminal.emit_triton.eights import held_as
+from luminal.emit_triton.kernel import Options
+from luminal.emit_triton.sizes import LARGEST, fits_32
 from luminal.emit_triton.text import TRUE, Lines, Value, atom, call, shape_text
 from luminal.emit_triton.writes import Meeting
 from luminal.errors import ScheduleError
@@ -50,12 +52,16 @@ class BlockWriter:
         order: tuple[TileAxis, ...],
         references: Mapping[SSAValue, str],
         meetings: Mapping[StoreOp, Meeting],
+        reassociates: bool,
+        options: Options,
     ) -> None:
         self.lines, self.references, self.meetings = lines, references, meetings
+        self.reassociates, self.options = reassociates, options
         self.helpers: set[str] = set()
         self.addresses = Addresses(lines, self.helpers, order)
-        self.arithmetic = Arithmetic(lines, self.helpers)
+        self.arithmetic = Arithmetic(lines, self.helpers, options.eights)
         self.values: dict[SSAValue, Value] = {}
+        self.near: dict[SSAValue, Value] = {}
         self.constants: set[str] = set()
 
     def value(self, value: SSAValue) -> Value:
@@ -79,7 +85,7 @@ class BlockWriter:
         """One operation without a block."""
         match op:
             case ConstantOp():
-                found = self.values[op.result] = constant(op.bits.data, op.tile.dtype)
+                found = self.values[op.result] = self.arithmetic.constant(op.bits.data, op.tile.dtype)
                 self.constants.add(found.text)
             case DimensionOp():
                 self.values[op.result] = Value(call("tl.cast", self.addresses.size(op.size.data), "tl.int64"))
@@ -94,7 +100,8 @@ class BlockWriter:
             case ApplyOp():
                 self._bind(op.result, self._apply(op), op.op.data)
             case ContractOp():
-                self._bind(op.result, write_contract(self, op), "total")
+                if self._addition(op) is None:
+                    self._bind(op.result, write_contract(self, op), "total")
             case AccumulateOp():
                 self._accumulate(op)
             case ReduceOp():
@@ -116,7 +123,29 @@ class BlockWriter:
         found = self.addresses.affine(
             op.variables, address.strides, op.tile.axes, address.axis_strides, address.offset, wide=True
         )
+        sizes = (*address.strides, *address.axis_strides, address.offset)
+        if (
+            "int64" not in found.text
+            and all(map(fits_32, sizes))
+            and not self.addresses.wide & {*op.variables}
+        ):
+            found = self.near[op.result] = Value(self.lines.let("index", found.text), found.axes)
+            self.values[op.result] = Value(call("tl.cast", found.text, "tl.int64"), found.axes)
+            return
         self._bind(op.result, Value(call("tl.cast", found.text, "tl.int64"), found.axes), "index")
+
+    def _compares_near(self, operation: Operation) -> bool:
+        """Whether an operation compares integers that 32 bits hold for certain."""
+        if not isinstance(operation, ApplyOp) or operation.op.data != "less_than":
+            return False
+        return all(self._near(operand) is not None for operand in operation.inputs)
+
+    def _near(self, value: SSAValue) -> Value | None:
+        """An i64 value as an i32 expression; None where it may not fit."""
+        if isinstance(value.owner, ConstantOp) and tile_of(value).dtype is i64:
+            number = int(from_bits(value.owner.bits.data, i64))
+            return Value(str(number), literal=str(number)) if abs(number) <= LARGEST else None
+        return self.near.get(value)
 
     def _guard(self, op: GuardOp) -> None:
         """A guard without axes says no more than the loops' counts do."""
@@ -154,13 +183,16 @@ class BlockWriter:
         mask = self.value(op.mask) if op.mask is not None else TRUE
         return None if mask is TRUE else mask
 
+    def _nothing(self, dtype: DType) -> str:
+        return "0.0" if held_as(dtype, self.options.eights).is_float else "0"
+
     def _load(self, op: LoadOp) -> None:
         dtype = op.tile.dtype
         pointer, mask = self._pointer(op, op.tile.axes), self._mask(op)
         axes = self.addresses.axes([*pointer.axes, *(mask.axes if mask else ())])
         arguments = [pointer.spread(axes)]
         if mask is not None:
-            arguments += [f"mask={mask.fit(axes)}", f"other={'0.0' if dtype.is_float else '0'}"]
+            arguments += [f"mask={mask.fit(axes)}", f"other={self._nothing(dtype)}"]
         text = call("tl.load", *arguments) + (".to(tl.int1)" if dtype.is_bool else "")
         name = self.lines.let(f"{self.references[op.reference]}_{'block' if axes else 'value'}", text)
         self.values[op.result] = Value(name, axes)
@@ -177,7 +209,7 @@ class BlockWriter:
         if op.combine.data != "set":
             dtype = op.tile.dtype
             pointer = self.lines.let(f"{self.references[op.reference]}_at", pointer)
-            other = [f"other={'0.0' if dtype.is_float else '0'}"] if mask is not None else []
+            other = [f"other={self._nothing(dtype)}"] if mask is not None else []
             loaded = call("tl.load", pointer, *extra, *other) + (".to(tl.int1)" if dtype.is_bool else "")
             before = self.lines.let("before", loaded)
             value = self.arithmetic.combine(op.combine.data, [before, value], dtype)
@@ -188,7 +220,15 @@ class BlockWriter:
     # Elementwise
 
     def _apply(self, op: ApplyOp) -> Value:
-        name, inputs = op.op.data, [self.value(operand) for operand in op.inputs]
+        name = op.op.data
+        if name == "add":
+            for value, other in zip(op.inputs, reversed(op.inputs)):
+                if isinstance(value.owner, ContractOp) and self._addition(value.owner) is op:
+                    return write_contract(self, value.owner, self.value(other))
+        if self._compares_near(op):
+            inputs = [near for operand in op.inputs if (near := self._near(operand)) is not None]
+        else:
+            inputs = [self.value(operand) for operand in op.inputs]
         if name == "bits" and op.variant is not None and op.variant.data == "and" and TRUE in inputs:
             return inputs[1 - inputs.index(TRUE)]
         if name == "select" and inputs[0] is TRUE:
@@ -200,7 +240,23 @@ class BlockWriter:
         ]
         dtypes = [tile_of(operand).dtype for operand in op.inputs]
         variant = op.variant.data if op.variant is not None else None
+        if name == "bits" and _shifts_inside(op.inputs[1], dtypes[0].bits):
+            variant = {"shl": "<<", "shr": ">>"}.get(variant or "", variant)
         return Value(self.arithmetic.apply(name, variant, texts, dtypes, op.tile.dtype), axes)
+
+    def _addition(self, op: ContractOp) -> ApplyOp | None:
+        """The addition that a sum of products is part of: it starts from the other operand."""
+        uses = [use.operation for use in op.result.uses]
+        if not (self.reassociates and starts_from_zero(op) and len(uses) == 1 and op.tile.dtype.bits == 32):
+            return None
+        (addition,) = uses
+        if not isinstance(addition, ApplyOp) or addition.op.data != "add" or not op.summed:
+            return None
+        first = next(v for v in addition.inputs if isinstance(v.owner, ContractOp))
+        near = _block(addition) is _block(op) and addition.tile.axes == op.tile.axes
+        return (
+            addition if near and first is op.result and addition.inputs[0] is not addition.inputs[1] else None
+        )
 
     # Folds
 
@@ -255,6 +311,11 @@ class BlockWriter:
         if found.text in self.constants:
             return found.text.replace("[]", shape_text(axes), 1)
         return found.spread(axes)
+
+
+def _shifts_inside(count: SSAValue, width: int) -> bool:
+    """Whether a shift is by a constant that the width of the number allows."""
+    return isinstance(count.owner, ConstantOp) and count.owner.bits.data < width
 
 
 def _block(operation: Operation | Block) -> Block | None:

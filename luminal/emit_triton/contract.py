@@ -13,6 +13,8 @@ from luminal.dialects.kernel.placed_base import tile_of
 from luminal.dialects.kernel.placed_types import TileAxis
 from luminal.dtype import DType, f32, f64
 from luminal.emit_triton.arithmetic import NARROW
+from luminal.emit_triton.operands import EIGHTS, narrowest
+from luminal.emit_triton.scaled import groups_of, scaled_factor
 from luminal.emit_triton.text import TRUE, Value, atom, call, check_block, shape_text, type_text
 from luminal.emit_triton.writes import guards_of
 
@@ -21,19 +23,21 @@ if TYPE_CHECKING:
 
 LEAST = 16
 """The least extent of each side of a product of blocks."""
+EXACT_AFTER = 128
+"""Products of two numbers of 8 bits that Hopper's units may add up with less than f32's precision."""
 Axes = tuple[TileAxis, ...]
 
 
-def write_contract(writer: BlockWriter, op: ContractOp) -> Value:
-    """The value of a contract; lines for what it needs."""
+def write_contract(writer: BlockWriter, op: ContractOp, addend: Value | None = None) -> Value:
+    """The value of a contract, and lines for what it needs; `addend`: what it starts from, where that is not its own
+    accumulator, which is 0 then."""
     dtype = op.tile.dtype
-    total = writer.value(op.accumulator)
+    total = writer.value(op.accumulator) if addend is None else addend
     mask = writer.value(op.mask) if op.mask is not None else TRUE
     if not writer.addresses.axes(op.summed):
         return _multiply_add(writer, op, total, mask)
     product, is_plain_dot = _dot(writer, op, mask) or (_sum(writer, op, mask), False)
-    start = op.accumulator.owner
-    if isinstance(start, ConstantOp) and start.bits.data == 0:
+    if addend is None and starts_from_zero(op):
         text = product.text
         return Value(f"{text}.to({type_text(dtype)})" if dtype in NARROW else text, product.axes)
     axes = writer.addresses.axes([*total.axes, *product.axes])
@@ -43,6 +47,11 @@ def write_contract(writer: BlockWriter, op: ContractOp) -> Value:
     if dtype in NARROW:
         return Value(f"({atom(texts[0])}.to(tl.float32) + {atom(texts[1])}).to({type_text(dtype)})", axes)
     return Value(f"{atom(texts[0])} + {atom(texts[1])}", axes)
+
+
+def starts_from_zero(op: ContractOp) -> bool:
+    start = op.accumulator.owner
+    return isinstance(start, ConstantOp) and start.bits.data == 0
 
 
 def _multiply_add(writer: BlockWriter, op: ContractOp, total: Value, mask: Value) -> Value:
@@ -83,31 +92,42 @@ def _dot(writer: BlockWriter, op: ContractOp, mask: Value) -> tuple[Value, bool]
     """tl.dot over the axes that both operands have and the accumulator lacks, and whether its result is the value as it
     is; None where shapes are not its own."""
     order = writer.addresses.axes
-    left, right = _narrow(op.left, op.right)
     inner, out = order(op.summed), order(op.tile.axes)
+    count = math.prod(axis.extent for axis in inner)
+    factors = narrowest(op.left, op.right, count, writer.options.eights)
+    left, right, dtype = factors.left, factors.right, factors.dtype
     x, y = writer.value(left), writer.value(right)
     batch = tuple(axis for axis in out if axis in x.axes and axis in y.axes)
     rows = tuple(axis for axis in out if axis in x.axes and axis not in batch)
     columns = tuple(axis for axis in out if axis in y.axes and axis not in batch)
     if rows and columns and out.index(columns[0]) < out.index(rows[0]):
         left, right, x, y, rows, columns = right, left, y, x, columns, rows
-    small = min(math.prod(a.extent for a in axes) for axes in (rows, columns, inner)) < LEAST
-    if small or not set(inner) <= set(x.axes) & set(y.axes):
+    small = min(math.prod(a.extent for a in axes) for axes in (rows, columns)) < LEAST
+    if small or count < LEAST or not set(inner) <= set(x.axes) & set(y.axes):
         return None
+    scaled = None if batch else _scaled_dot(writer, op, rows, columns, inner, mask)
+    if scaled is not None:
+        return _product(scaled, (*rows, *columns), out, (rows, columns))
     if mask is not TRUE:
         if not set(mask.axes) <= set(x.axes) & set(y.axes):
             return None
-        x, y = (_masked(op, value, found, mask) for value, found in ((left, x), (right, y)))
-    dtype = tile_of(left).dtype
+        x, y = (_masked(writer, op, value, found, mask) for value, found in ((left, x), (right, y)))
+    x, y = (_converted(writer, value, found, dtype) for value, found in ((left, x), (right, y)))
     groups = [batch] if batch else []
     arguments = [_regroup(x, [*groups, rows, inner]), _regroup(y, [*groups, inner, columns])]
     if dtype is f32:
         arguments.append('input_precision="ieee"')
     if dtype is f64:
         arguments.append("out_dtype=tl.float64")
-    text, found = call("tl.dot", *arguments), (*batch, *rows, *columns)
+    if dtype in EIGHTS:
+        arguments.append(f"max_num_imprecise_acc={min(EXACT_AFTER, count)}")
+    return _product(call("tl.dot", *arguments), (*batch, *rows, *columns), out, (batch, rows, columns))
+
+
+def _product(text: str, found: Axes, out: Axes, groups: Sequence[Axes]) -> tuple[Value, bool]:
+    """A product with an axis for each of its own, and whether it is the value as it is."""
     wanted = tuple(axis for axis in out if axis in found)
-    merges = any(len(group) > 1 for group in (batch, rows, columns))
+    merges = any(len(group) > 1 for group in groups)
     if merges:
         text = f"{text}.reshape({shape_text(found)})"
     if found != wanted:
@@ -115,29 +135,52 @@ def _dot(writer: BlockWriter, op: ContractOp, mask: Value) -> tuple[Value, bool]
     return Value(text, wanted), not merges and found == wanted
 
 
-def _narrow(left: SSAValue, right: SSAValue) -> tuple[SSAValue, SSAValue]:
-    """The operands, or what they are exact conversions of where both are conversions of one narrower float."""
-    sources = [_source(value) for value in (left, right)]
-    if sources[0] is None or sources[1] is None or tile_of(sources[0]).dtype != tile_of(sources[1]).dtype:
-        return left, right
-    return sources[0], sources[1]
+def _converted(writer: BlockWriter, value: SSAValue, found: Value, dtype: DType) -> Value:
+    return Value(writer.arithmetic.cast(found.text, tile_of(value).dtype, dtype, "none"), found.axes)
 
 
-def _source(value: SSAValue) -> SSAValue | None:
-    owner = value.owner
-    if not isinstance(owner, ApplyOp) or owner.op.data != "cast" or owner.tile.dtype is not f32:
+def _scaled_dot(
+    writer: BlockWriter, op: ContractOp, rows: Axes, columns: Axes, inner: Axes, mask: Value
+) -> str | None:
+    """tl.dot_scaled of factors that are numbers of few bits with scales, the left one with the rows; None where they
+    are not, or their groups differ."""
+    formats = writer.options.scaled
+    found = [scaled_factor(value, formats) for value in (op.left, op.right)] if formats else [None]
+    factors = [factor for factor in found if factor is not None]
+    if len(factors) < 2:
         return None
-    variant = owner.variant.data if owner.variant is not None else "none"
-    inner = owner.inputs[0]
-    return inner if variant in ("none", "soft") and tile_of(inner).dtype in NARROW else None
+    if set(rows) & set(tile_of(op.right).axes):
+        factors.reverse()
+    groups = [groups_of(factor, inner) for factor in factors]
+    guards = guards_of(op.mask) if op.mask is not None else set[SSAValue]()
+    is_zero = mask is TRUE or all(_is_zero_outside(factor.bytes.result, guards) for factor in factors)
+    if groups[0] is None or groups[0] != groups[1] or not is_zero:
+        return None
+    within = [factor.within for factor in factors]
+    last = next((axis for axis in within if axis is not None), None)
+    order = (*groups[0], *(a for a in inner if a not in groups[0] and a != last), *([last] if last else ()))
+    arguments: list[str] = []
+    for factor, side, is_left in zip(factors, (rows, columns), (True, False), strict=True):
+        packed = tuple(axis for axis in order if axis != factor.within)
+        order_of_side = [side, packed] if is_left else [packed, side]
+        numbers, scales = (writer.value(load.result) for load in (factor.bytes, factor.scales))
+        if {*numbers.axes} != {*side, *packed} or {*scales.axes} != {*side, *groups[0]}:
+            return None
+        arguments += [
+            _regroup(numbers, order_of_side),
+            _regroup(scales, [side, groups[0]]),
+            f'"{factor.format}"',
+        ]
+    return call("tl.dot_scaled", *arguments)
 
 
-def _masked(op: ContractOp, value: SSAValue, found: Value, mask: Value) -> Value:
+def _masked(writer: BlockWriter, op: ContractOp, value: SSAValue, found: Value, mask: Value) -> Value:
     """An operand that is 0 where the mask is off: as it is where it is known to be, else by a select."""
     assert op.mask is not None
     if _is_zero_outside(value, guards_of(op.mask)):
         return found
-    zero = "0.0" if tile_of(value).dtype is f32 else f"tl.full([], 0.0, {type_text(tile_of(value).dtype)})"
+    dtype = tile_of(value).dtype
+    zero = "0.0" if dtype is f32 else writer.arithmetic.constant(0, dtype).text
     return Value(call("tl.where", mask.fit(found.axes), found.text, zero), found.axes)
 
 

@@ -19,6 +19,7 @@ from luminal.dialects.kernel.placed_types import Reference, TileAxis, TileType
 from luminal.dim import Dim, as_dim, dim_min, product, symbol_dim
 from luminal.dtype import i32, i64
 from luminal.emit_triton.blocks import BlockWriter
+from luminal.emit_triton.eights import held_as
 from luminal.emit_triton.helpers import helper_text
 from luminal.emit_triton.kernel import PREFIX, Options, Parameter, TritonKernel
 from luminal.emit_triton.sizes import fits_32
@@ -104,16 +105,19 @@ class _Emitter:
         return (*pointers, *sizes)
 
     def _pointer(self, name: str, reference: Reference) -> Parameter:
-        type_text(reference.dtype)
+        dtype = held_as(reference.dtype, self.options.eights)
+        type_text(dtype)
         sure = self.alignment if reference.kind == "argument" else ALIGNMENT
-        return Parameter(name, reference.dtype, True, sure, reference.elements)
+        return Parameter(name, dtype, True, sure, reference.elements)
 
     def kernel(self, name: str, ops: Sequence[Operation]) -> TritonKernel:
         check_memory(ops)
         parameters = self.parameters()
         names = [parameter.name for parameter in parameters]
         lines = Lines([*names, name])
-        writer = BlockWriter(lines, _axis_order(ops), self.references, meetings(self.function, ops))
+        reassociates = any(licence.data == "reassociate" for licence in self.function.licences)
+        met = meetings(self.function, ops)
+        writer = BlockWriter(lines, _axis_order(ops), self.references, met, reassociates, self.options)
         grid = as_dim(1)
         if isinstance(ops[0], ParallelOp):
             grid = self._grid(ops[0], writer)
@@ -140,13 +144,34 @@ class _Emitter:
             lines.add(f"{rest} = tl.program_id(0)")
         else:
             rest = "tl.program_id(0)"
-        for variable, count in reversed(list(zip(variables, counts, strict=True))[1:]):
-            size = atom(addresses.size(count))
-            lines.add(f"{addresses.variables[variable]} = {rest} % {size}")
+        names = [addresses.variables[variable] for variable in variables]
+        sizes = [atom(addresses.size(count)) for count in counts]
+        if len(names) > 1 and self.options.group > 1:
+            rest = _write_group(lines, rest, names, sizes, self.options.group)
+            del names[-2:], sizes[-2:]
+        for name, size in reversed(list(zip(names, sizes, strict=True))[1:]):
+            lines.add(f"{name} = {rest} % {size}")
             lines.add(f"{rest} = {rest} // {size}")
-        first = call("tl.cast", rest, "tl.int64") if variables[0] in addresses.wide else rest
-        lines.add(f"{addresses.variables[variables[0]]} = {first}")
+        if names:
+            lines.add(
+                f"{names[0]} = {call('tl.cast', rest, 'tl.int64') if variables[0] in addresses.wide else rest}"
+            )
         return product(counts)
+
+
+def _write_group(lines: Lines, program: str, names: Sequence[str], sizes: Sequence[str], group: int) -> str:
+    """The last two loops of a grid, in groups of steps of the first of them; what is left of the program's number."""
+    place, rest = program, program
+    if len(names) > 2:
+        both = f"({sizes[-2]} * {sizes[-1]})"
+        place = lines.let("place", f"{program} % {both}")
+        rest = lines.let("rest", f"{program} // {both}")
+    first = lines.let("first", f"{place} // ({sizes[-1]} * {group}) * {group}")
+    count = lines.let("count", call("tl.minimum", f"{sizes[-2]} - {first}", str(group)))
+    inside = lines.let("inside", f"{place} % ({sizes[-1]} * {group})")
+    lines.add(f"{names[-2]} = {first} + {inside} % {count}")
+    lines.add(f"{names[-1]} = {inside} // {count}")
+    return rest
 
 
 def _write_ops(writer: BlockWriter, ops: Sequence[Operation]) -> None:

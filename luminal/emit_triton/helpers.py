@@ -60,6 +60,30 @@ def _fmod(x, y):
     rest = (rest.to(tl.int32, bitcast=True) | sign).to(tl.float32, bitcast=True)
     return tl.where((tl.abs(x) < float("inf")) & (y == y) & (y != 0.0), rest, float("nan"))
 """,
+    # exponent and fraction where f16 has them; the biases differ by a power of two
+    "_decoded": """
+def _decoded(pattern, fraction: tl.constexpr, bias: tl.constexpr, sign: tl.constexpr, nan: tl.constexpr):
+    wide = pattern.to(tl.int32)
+    magnitude = wide & (sign - 1)
+    half = (magnitude << (10 - fraction)) | ((wide & sign) * (32768 // sign))
+    value = half.to(tl.int16).to(tl.float16, bitcast=True).to(tl.float32) * (2.0 ** (15 - bias))
+    return tl.where(magnitude >= nan, float("nan"), value)
+""",
+    # to nearest even, from the pattern of f32; below the least normal number, whole steps of the least one
+    "_encoded": """
+def _encoded(
+    x, fraction: tl.constexpr, bias: tl.constexpr, sign: tl.constexpr, most: tl.constexpr, last: tl.constexpr
+):
+    bits = x.to(tl.int32, bitcast=True)
+    drop: tl.constexpr = 23 - fraction
+    whole = bits & 0x7FFFFFFF
+    near = ((whole + ((1 << (drop - 1)) - 1) + ((whole >> drop) & 1)) >> drop) - ((127 - bias) << fraction)
+    steps = tl.abs(x) * (2.0 ** (bias - 1 + fraction)) + 8388608.0
+    small = steps.to(tl.int32, bitcast=True) & 0xFFFF
+    code = tl.minimum(tl.where(tl.abs(x) < 2.0 ** (1 - bias), small, near), most)
+    code = tl.where(x == x, code | ((bits < 0).to(tl.int32) * sign), last)
+    return code.to(tl.uint8)
+""",
     "_maximum": """
 def _maximum(x, y):
     return tl.maximum(x, y, propagate_nan=tl.PropagateNan.ALL)

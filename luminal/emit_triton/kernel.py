@@ -41,11 +41,20 @@ class Parameter:
 @dataclass(frozen=True, slots=True)
 class Options:
     """What Triton's compiler is asked for: `warps` of a program, `stages` of pipelined loops, `fuses`: whether products
-    and sums may be contracted."""
+    and sums may be contracted.
+
+    And what the text may use: `eights`, the names of floats of 8 bits that the target converts and multiplies; others
+    are bit patterns, which are decoded.  `scaled`: the formats of numbers that it multiplies with scales beside them.
+    `group`: how many steps of the grid's last loop but one are taken for each of the last, so that programs that run
+    together share more of what they read.
+    """
 
     warps: int = 4
     stages: int = 3
     fuses: bool = True
+    eights: frozenset[str] = frozenset()
+    scaled: frozenset[str] = frozenset()
+    group: int = 1
 
 
 @dataclass(frozen=True, slots=True)

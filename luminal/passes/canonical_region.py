@@ -64,6 +64,7 @@ def canonical_region(region: Region) -> Canonical:
             if part in names
         },
         region.is_strict,
+        region.factors,
     )
     given = {new.name: symbol_dim(old) for old, new in symbols.items()}
     return Canonical(result, tuple(arguments), given, renamed)

@@ -11,14 +11,15 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from luminal.dialects.kernel.region_text import region_key
-from luminal.dialects.kernel.terms import Affine, Argument, Output, Region, Term
+from luminal.dialects.kernel.terms import Affine, Argument, Output, Region, Term, is_narrow
 from luminal.dim import Dim, as_dim, product
-from luminal.dtype import bool_
+from luminal.dtype import DType, bool_, f8e4m3fn, f8e5m2
 from luminal.passes.canonical_region import canonical_region
 from luminal.passes.index_algebra import FIRST, Index
 from luminal.passes.region_terms import RegionWalk
 from luminal.passes.value_graph import (
     SPLATS,
+    VIEWS,
     Value,
     ValueGraph,
     checked_operands,
@@ -222,6 +223,9 @@ class RegionFormer:
         canonical = canonical_region(
             Region(raw.table, raw.extents, arguments, raw.outputs, raw.inner, is_strict=is_strict)
         )
+        if "keep-wide" in self.graph.licences and not is_strict:
+            inside = (values[n] for n in local if not _is_loaded(values[n], memory, computed))
+            canonical.region.factors = _factors(canonical.region, inside)
         region = canonical.region
         reductions = {
             canonical.terms[term]: local[number]
@@ -243,6 +247,27 @@ def _is_loaded(value: Value, memory: Memory, computed: AbstractSet[int]) -> bool
 def _is_strict(value: Value) -> bool:
     """Whether an operation is one that licences could change, and must not."""
     return value.dtype.is_float and bool(value.attributes.get("strict"))
+
+
+def _factors(region: Region, values: Iterable[Value]) -> DType | None:
+    """The narrow float that every factor of the region's sums of products is a conversion of, in the graph; None where
+    there is none, or where all terms say so themselves."""
+    products = (value.operands[0] for value in values if value.op == "sum_reduce" and value.dtype.is_float)
+    factors = [_viewed(f) for product in products if product.op == "mul" for f in product.operands]
+    if not all(factor.op == "cast" and factor.operands[0].dtype.is_float for factor in factors):
+        return None
+    narrow = {factor.operands[0].dtype for factor in factors} - {f8e4m3fn, f8e5m2}  # which all others hold
+    if len(narrow) != 1 or all(is_narrow(factor) for term in region.terms() for factor in term.factors):
+        return None
+    (found,) = narrow
+    return found if found.bits < 32 else None
+
+
+def _viewed(value: Value) -> Value:
+    """What a value is a view of."""
+    while value.op in VIEWS:
+        value = value.operands[0]
+    return value
 
 
 def _unless_empty(walk: RegionWalk, wrong: Term, free: AbstractSet[str]) -> Term:

@@ -88,7 +88,7 @@ def build_for_gpu(
     graph = graph_of(module)
     Interface(destinations=dict(updates)).attach(graph)
     progress("lowering")
-    lowered = Lowered.of(module)
+    lowered = Lowered.of(module, has_sort=False)
     samples = sample_sizes(lowered.graph.symbols, hint or {}, lowered.partition.requirements)
     pricer, forms = GpuPricer(device.machine, graph.licences), Forms(graph.licences)
     progress("choosing cuts")

@@ -164,7 +164,9 @@ class FoldSpeller:
             parents[group.inner] = (whole, 1)
         inner = [term for group in self.groups.values() for term in group.kept]
         source = self.source
-        return Region(self.table, extents, source.arguments, outputs, inner, parents, source.is_strict)
+        return Region(
+            self.table, extents, source.arguments, outputs, inner, parents, source.is_strict, source.factors
+        )
 
     def _term(self, number: int, within: _Group | None) -> Term:
         """The value of a class; inside the loop of a group, the index is a block and a place in it."""

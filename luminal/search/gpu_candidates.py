@@ -18,7 +18,8 @@ from luminal.emit_triton.kernel import Options, TritonKernel
 from luminal.errors import ScheduleError
 from luminal.passes.place import place
 from luminal.search.forms import Form
-from luminal.search.gpu_launches import Work, works_of
+from luminal.search.gpu_factors import round_factors
+from luminal.search.gpu_launches import GROUP, Work, works_of
 from luminal.search.gpu_machine import GpuMachine
 from luminal.search.gpu_roofline import estimate
 from luminal.search.gpu_schedules import OPTIONS, GpuSchedules
@@ -51,7 +52,8 @@ class GpuCandidate:
 
     def __str__(self) -> str:
         form = f"[{self.form}] " if self.form else ""
-        return f"{form}{self.schedule} with {self.options.warps} warps, {self.options.stages} stages"
+        groups = f", groups of {self.options.group}" if self.options.group > 1 else ""
+        return f"{form}{self.schedule} with {self.options.warps} warps, {self.options.stages} stages{groups}"
 
 
 class GpuPricer:
@@ -74,7 +76,7 @@ class GpuPricer:
         """
         found: list[GpuCandidate] = []
         plain: list[GpuCandidate] = []
-        for form in (Form("", region), *forms):
+        for form in (Form(each.name, round_factors(each.region)) for each in (Form("", region), *forms)):
             schedules = GpuSchedules(form.region, Shapes(form.region, samples.expected))
             for schedule in schedules.every(MOST_COARSE if coarse else MOST):
                 found += self._priced(form, schedule, samples, name)
@@ -102,7 +104,13 @@ class GpuPricer:
             return []
         values = [Shapes(form.region, sizes).values for sizes in samples.all]
         works = [works_of(function, sizes, self.machine) for sizes in values]
-        options = [Options(warps, stages, "contract" in self.licences) for warps, stages in OPTIONS]
+        fuses, eights, scaled = "contract" in self.licences, self.machine.eights, self.machine.scaled
+        gains = any(work.grouped_bytes < work.launch.memory_bytes for each in works for work in each)
+        options = [
+            Options(warps, stages, fuses, eights, scaled, group)
+            for group in ((1, GROUP) if gains else (1,))
+            for warps, stages in OPTIONS
+        ]
         columns = [tuple(self._seconds(each, one) for each in works) for one in options]
         return [
             GpuCandidate(schedule, options[number], columns[number], form.name, function)
@@ -112,7 +120,7 @@ class GpuPricer:
     def _seconds(self, works: Sequence[Work], options: Options) -> float:
         total = 0.0
         for work in works:
-            launch = work.with_options(self.machine, options.warps, options.stages)
+            launch = work.with_options(self.machine, options.warps, options.stages, options.group)
             fits = work.fits(self.machine, options.warps, options.stages)
             total += estimate(launch, self.machine).seconds * (1.0 if fits else CROWDED)
         return total

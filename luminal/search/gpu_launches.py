@@ -25,7 +25,9 @@ from luminal.dialects.kernel.placed import (
 from luminal.dialects.kernel.placed_base import reference_of, tile_of
 from luminal.dialects.kernel.placed_loops import ForOp, FunctionOp, ParallelOp
 from luminal.dialects.kernel.placed_types import Loop, TileAxis
-from luminal.dtype import DType, f32
+from luminal.dtype import DType
+from luminal.emit_triton.operands import narrowest
+from luminal.emit_triton.scaled import scaled_factor
 from luminal.search.gpu_machine import GpuMachine, resident_programs
 from luminal.search.gpu_roofline import Launch
 
@@ -45,6 +47,8 @@ ASYNCHRONOUS_ROWS = 64
 """Rows from which on a product is of the kind that no warp waits for."""
 HELD = 3
 """Tiles that are held at a time where one is computed from others."""
+GROUP = 8
+"""Steps of a grid's last loop but one that are taken for each of the last, where the grid goes in groups."""
 OWN_REGISTERS = 40
 """What a thread holds beside tiles: addresses, counters, masks."""
 
@@ -52,11 +56,13 @@ OWN_REGISTERS = 40
 @dataclass(frozen=True, slots=True)
 class Work:
     """A launch without the options of a compiler, and what decides how many of its programs are resident: 32-bit words
-    of tiles that a program holds at a time, and bytes of one stage of a loop's operands in shared memory."""
+    of tiles that a program holds at a time, and bytes of one stage of a loop's operands in shared memory.
+    `grouped_bytes`: what is moved from and to memory where the grid goes in groups of GROUP."""
 
     launch: Launch
     words: float
     stage_bytes: int
+    grouped_bytes: float
 
     def fits(self, machine: GpuMachine, warps: int, stages: int) -> bool:
         """Whether its tiles fit the registers of its threads, and its stages the shared memory."""
@@ -65,13 +71,14 @@ class Work:
             self.stage_bytes * stages <= machine.program_shared
         )
 
-    def with_options(self, machine: GpuMachine, warps: int, stages: int) -> Launch:
-        """The launch of a program of some warps whose loops have some stages in flight."""
+    def with_options(self, machine: GpuMachine, warps: int, stages: int, group: int = 1) -> Launch:
+        """The launch of a program of some warps whose loops have some stages in flight; `group`: 1 or GROUP."""
         registers = min(
             machine.thread_registers, math.ceil(self.words / (warps * machine.warp)) + OWN_REGISTERS
         )
         resident = resident_programs(machine, registers, self.stage_bytes * stages, warps)
-        return replace(self.launch, stages=stages, resident=max(1, resident))
+        moved = self.launch.memory_bytes if group == 1 else self.grouped_bytes
+        return replace(self.launch, stages=stages, resident=max(1, resident), memory_bytes=moved)
 
 
 def works_of(function: FunctionOp, sizes: Mapping[str, int], machine: GpuMachine) -> list[Work]:
@@ -109,6 +116,7 @@ class _Counter:
     flops: dict[str, float] = field(default_factory=dict[str, float])
     cache: dict[SSAValue, float] = field(default_factory=dict[SSAValue, float])
     memory: dict[SSAValue, float] = field(default_factory=dict[SSAValue, float])
+    grouped: dict[SSAValue, float] = field(default_factory=dict[SSAValue, float])
     rows: int = 0
     steps: int = 0
     words: float = 0.0
@@ -120,10 +128,28 @@ class _Counter:
             for variable, loop in (zip(self.grid.body.block.args, self.grid.loops) if self.grid else ())
         }
         self.programs = max(1, math.prod(self.trips.values()))
+        self.scaled: dict[Operation, str] = {}
+        for op in self.grid.walk() if self.grid and self.machine.scaled else ():
+            if isinstance(op, ContractOp):
+                self._find_scaled(op)
 
     def work(self, block: Block) -> Work:
         self.ops(block.ops, float(self.programs))
         return self.total()
+
+    def _find_scaled(self, op: ContractOp) -> None:
+        """A product whose factors the matrix units decode: what decodes them does not run."""
+        found = [scaled_factor(value, self.machine.scaled) for value in (op.left, op.right)]
+        if None in found:
+            return
+        is_short = all(factor is not None and factor.format == "e2m1" for factor in found)
+        self.scaled[op] = "f4e2m1" if is_short else "f8e4m3fn"
+        stack = [op.left, op.right]
+        while stack:
+            owner = stack.pop().owner
+            if isinstance(owner, ApplyOp) and owner not in self.scaled:
+                self.scaled[owner] = ""
+                stack += owner.inputs
 
     def total(self) -> Work:
         """What was counted; the flops are of the dtype that has most of them."""
@@ -142,7 +168,7 @@ class _Counter:
             exponentials=self.exponentials,
             steps=max(1, self.steps),
         )
-        return Work(launch, self.words, self.stage_bytes)
+        return Work(launch, self.words, self.stage_bytes, sum(self.grouped.values()))
 
     def _trips(self, loop: Loop) -> int:
         whole = -(-max(0, loop.size.evaluate(self.sizes)) // loop.weight)
@@ -169,7 +195,7 @@ class _Counter:
             case ContractOp():
                 self._contract(op, times, depth)
             case ApplyOp():
-                elements = 0.0 if _is_free(op) else times * _elements(op.tile.axes)
+                elements = 0.0 if op in self.scaled or _is_free(op) else times * _elements(op.tile.axes)
                 self.operations += OPERATIONS.get(op.op.data, 1.0) * elements * _width(op.tile.dtype)
                 self.exponentials += elements * (op.op.data in SPECIAL)
                 held = HELD * _words(op.result) if op.op.data != "cast" else 0
@@ -183,13 +209,13 @@ class _Counter:
 
     def _contract(self, op: ContractOp, times: float, depth: int) -> None:
         """Products of blocks in the matrix units, where their sides and dtype are large enough; else in full."""
-        left, right = (_narrow(value) for value in (op.left, op.right))
         out, summed = set(op.tile.axes), set(op.summed)
+        factors = narrowest(op.left, op.right, _elements(summed), self.machine.matrix)
+        left, right, dtype = factors.left, factors.right, factors.dtype
         x, y = set(tile_of(left).axes), set(tile_of(right).axes)
         rows, columns = (_elements(side) for side in ((x - y) & out, (y - x) & out))
         inner = _elements(summed)
         products = _elements(x | y | summed | out) * times
-        dtype = tile_of(left).dtype if tile_of(left).dtype == tile_of(right).dtype else f32
         is_dot = min(rows, columns, inner) >= LEAST_DOT and summed <= x & y
         is_carried = isinstance(op.accumulator, BlockArgument)
         held = 0.0 if is_carried else _words(op.accumulator)
@@ -200,8 +226,9 @@ class _Counter:
         operands = sum(_elements(tile_of(v).axes) * dtype.size_bytes for v in (left, right))
         self.stage_bytes += operands if depth else 0
         self.words = max(self.words, held + (0 if dtype.bits <= 16 else operands / 4))
-        if dtype.name in self.machine.matrix:
-            self.flops[dtype.name] = self.flops.get(dtype.name, 0.0) + 2 * products
+        name = self.scaled.get(op, dtype.name)
+        if name in self.machine.matrix:
+            self.flops[name] = self.flops.get(name, 0.0) + 2 * products
             self.rows = max(self.rows, min(rows, ASYNCHRONOUS_ROWS) if dtype.bits <= 16 else 0)
         else:
             self.operations += products * _width(dtype)
@@ -226,16 +253,28 @@ class _Counter:
         self.operations += LOADED * times * touched
         whole = reference_of(reference).elements.evaluate(self.sizes) * size
         once = min(whole, moved)
-        again = self._rounds(op) if whole > self.machine.l2 else 1
-        self.memory[reference] = max(self.memory.get(reference, 0.0), min(once * again, moved))
+        for memory, loops in ((self.memory, self._loops()), (self.grouped, self._loops(GROUP))):
+            again = self._rounds(op, loops, moved / self.programs) if whole > self.machine.l2 else 1
+            memory[reference] = max(memory.get(reference, 0.0), min(once * again, moved))
 
-    def _rounds(self, op: LoadOp | StoreOp) -> int:
-        """How often the grid goes over what an operation touches."""
+    def _loops(self, group: int = 1) -> Sequence[tuple[SSAValue, int]]:
+        """The loops of the grid and their trips, outermost first; the last but one in groups."""
+        loops = list(self.trips.items())
+        if group == 1 or len(loops) < 2:
+            return loops
+        *others, (first, count), last = loops
+        return [*others, (first, -(-count // group)), last, (first, min(count, group))]
+
+    def _rounds(self, op: LoadOp | StoreOp, loops: Sequence[tuple[SSAValue, int]], part: float) -> int:
+        """How often the grid goes over what an operation touches, of which the cache does not hold the part that the
+        loops inside touch; `part`: the bytes of one program."""
         rounds, inside = 1, False
-        for variable, trips in reversed(self.trips.items()):
-            depends = variable in op.variables
-            rounds *= trips if inside and not depends else 1
-            inside |= depends and trips > 1
+        for variable, trips in reversed(loops):
+            if variable in op.variables:
+                part *= trips
+                inside |= trips > 1
+            elif inside and part > self.machine.l2:
+                rounds *= trips
         return rounds
 
 
@@ -258,12 +297,3 @@ def _is_free(op: ApplyOp) -> bool:
 def _width(dtype: DType) -> int:
     """Instructions that one of f32 is for a dtype."""
     return 2 if dtype.bits > 32 else 1
-
-
-def _narrow(value: SSAValue) -> SSAValue:
-    """What an operand is an exact conversion of."""
-    owner = value.owner
-    if not isinstance(owner, ApplyOp) or owner.op.data != "cast" or owner.tile.dtype is not f32:
-        return value
-    source = tile_of(owner.inputs[0]).dtype
-    return owner.inputs[0] if source.is_float and source.bits <= 16 else value

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from luminal.emit_triton.operands import EIGHTS
+
 PARTS = 4
 """Schedulers of a unit, each with registers of its own; of all NVIDIA's and AMD's GPUs that are described."""
 
@@ -47,6 +49,13 @@ class GpuMachine:
     launch_seconds: float = 3e-6
     latency: float = 0.7e-6
     """Seconds from asking memory to the answer."""
+    scaled: frozenset[str] = frozenset()
+    """The formats of numbers that it multiplies with a scale for each group of 32 of them."""
+
+    @property
+    def eights(self) -> frozenset[str]:
+        """The names of floats of 8 bits that it multiplies."""
+        return frozenset(self.matrix) & {dtype.name for dtype in EIGHTS}
 
 
 def resident_programs(machine: GpuMachine, registers: int, shared: int, warps: int) -> int:

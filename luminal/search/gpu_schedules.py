@@ -14,6 +14,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from luminal.dialects.kernel.region_text import natural_key
 from luminal.dialects.kernel.schedule import Buffer, Factor, Schedule, Stage, Target
 from luminal.dialects.kernel.terms import Region, Term
 from luminal.search.generate import Generator
@@ -28,8 +29,9 @@ from luminal.search.shapes import (
 )
 
 TILES = (
-    (128, 256, 64), (128, 128, 64), (128, 128, 32), (128, 64, 64), (64, 128, 64), (64, 64, 64), (64, 64, 32),
-    (32, 128, 64), (32, 64, 64), (32, 32, 64), (16, 128, 128), (16, 64, 64), (16, 32, 128), (16, 16, 64),
+    (128, 256, 64), (128, 128, 64), (128, 128, 128), (128, 128, 32), (128, 64, 64), (64, 128, 64),
+    (64, 64, 64), (64, 64, 32), (32, 128, 64), (32, 64, 64), (32, 32, 64), (16, 128, 128),
+    (16, 64, 64), (16, 32, 128), (16, 16, 64),
 )  # fmt: skip
 """Rows, columns and summed indices of a product of blocks."""
 LEAST = 16
@@ -140,14 +142,14 @@ class _Group:
         """Ways to split the indices, each once."""
         seen: set[tuple[tuple[str, Split], ...]] = set()
         for found in self._splits():
-            every = {index: found.get(index) or self._rest(index) for index in (*self.free, *self.sums)}
+            every = {index: found.get(index) or self.rest(index) for index in (*self.free, *self.sums)}
             key = tuple(sorted(every.items()))
             held = math.prod(split.block for index, split in every.items() if index not in self.sums)
             if key not in seen and held <= MOST_BLOCK:
                 seen.add(key)
                 yield every
 
-    def _rest(self, index: str) -> Split:
+    def rest(self, index: str) -> Split:
         return Split("parallel") if index in self.grid else self.whole(index)
 
     def _splits(self) -> Iterator[Splits]:
@@ -233,11 +235,29 @@ class GpuSchedules:
     def every(self, most: int) -> Iterator[Schedule]:
         """Schedules with blocks, `most` at most for each way to keep terms between launches."""
         if any(self.region.is_ordered(output) for output in self.region.outputs):
+            yield from itertools.islice(dict.fromkeys(self._meeting()), most)
             return
         yield from itertools.islice(dict.fromkeys(self._schedules(())), most)
         kept = tuple(dict.fromkeys(self.region.inner))
         if kept and not any(term.op == "loop" for term in self.region.terms()):
             yield from itertools.islice(dict.fromkeys(self._schedules(kept)), most)
+
+    def _meeting(self) -> Iterator[Schedule]:
+        """Schedules for writes that may meet: in pieces, where atomic operations combine them; with a program that owns
+        its columns and goes over the rest in order, where the order decides."""
+        if len(self.region.outputs) != 1:
+            return
+        (output,) = self.region.outputs
+        moved = output.dynamic.free if output.dynamic is not None else frozenset[str]()
+        owned = [i for i in sorted(output.indices, key=natural_key) if i in output.address.indices - moved]
+        rest = [i for i in sorted(output.indices, key=natural_key) if i not in owned]
+        (group,) = self._outputs(frozenset())
+        sums = {index: group.rest(index) for index in group.sums}
+        in_order = {index: Split("loop") for index in rest}
+        for elements in FLAT:
+            yield Schedule((group.stage(sums | group.spread([*rest, *owned], elements)),))
+        for elements in FLAT if owned else ():
+            yield Schedule((group.stage(sums | in_order | group.spread(owned, elements)),))
 
     def plain(self) -> list[Schedule]:
         """Plain loops, of which one is legal for every region."""

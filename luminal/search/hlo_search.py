@@ -18,6 +18,7 @@ from luminal.passes.cuts import Partition
 from luminal.passes.fold_constants import Fold, fold_constants
 from luminal.passes.hlo_graph import merge_equal
 from luminal.passes.lower_hlo import lower_hlo
+from luminal.passes.rank_sorts import rank_sorts
 from luminal.passes.simplify import simplify
 from luminal.runtimes.reference import graph_of
 from luminal.search.cut_search import CutSearch
@@ -45,11 +46,14 @@ class Lowered:
     partition: Partition
 
     @staticmethod
-    def of(hlo: ModuleOp, rewrites: tuple[str, ...] = ()) -> Lowered:
-        """Lower a copy of a module whose graph's attributes describe its border."""
+    def of(hlo: ModuleOp, rewrites: tuple[str, ...] = (), has_sort: bool = True) -> Lowered:
+        """Lower a copy of a module whose graph's attributes describe its border; `has_sort`: whether the target has a
+        library that sorts."""
         module = hlo.clone()
         folds = fold_constants(graph_of(module))
         lower_hlo(module)
+        if not has_sort:
+            rank_sorts(graph_of(module))
         simplify(module)
         return Lowered(hlo, rewrites, module, tuple(folds), Partition.of(graph_of(module)))
 

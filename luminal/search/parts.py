@@ -94,7 +94,9 @@ class _Splitting:
         extents[whole] = length
         parents = {name: (whole, weight) for name, weight in self.weights.items()}
         inner = [term for term in self.kept if term is not made.term]
-        return Region(self.table, extents, source.arguments, [made], inner, parents, source.is_strict)
+        return Region(
+            self.table, extents, source.arguments, [made], inner, parents, source.is_strict, source.factors
+        )
 
     def _copy(self, term: Term, inside: bool) -> Term:
         over = term.op == "reduce" and self.index in term.reduce.indices

@@ -23,11 +23,13 @@ LICENCES = ("contract", "reassociate", "distribute", "keep-wide")
 Array = np.ndarray[Any, Any]
 
 
-def emit(region: Region, schedule: str, licences: Sequence[str] = LICENCES) -> tuple[TritonKernel, ...]:
+def emit(
+    region: Region, schedule: str, licences: Sequence[str] = LICENCES, options: Options = Options()
+) -> tuple[TritonKernel, ...]:
     """The kernels of a region under a schedule."""
     function = place(region, parse_schedule(schedule), "kernel", licences)
     function.verify()
-    return emit_function(function, Options())
+    return emit_function(function, options)
 
 
 def run(
@@ -54,12 +56,13 @@ def check(
     tolerance: float = 1e-5,
     reference: Region | None = None,
     licences: Sequence[str] = LICENCES,
+    options: Options = Options(),
 ) -> tuple[TritonKernel, ...]:
     """Kernels that give what the region's interpreter gives: to the bit where the tolerance is 0, and for integers.
 
     `reference`: the region whose values are right, where this one is a form of it.
     """
-    kernels = emit(region, schedule, licences)
+    kernels = emit(region, schedule, licences, options)
     compare(
         run(region, kernels, inputs, dims or {}), evaluate(reference or region, inputs, dims or {}), tolerance
     )

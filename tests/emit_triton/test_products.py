@@ -10,6 +10,7 @@ import pytest
 from luminal.dialects.kernel.terms import Affine, Argument, Region, Term, TermTable
 from luminal.dim import Dim, as_dim, dim
 from luminal.dtype import DType, bf16, f16, f32, f64, to_bits
+from luminal.emit_triton.kernel import Options
 from luminal.errors import ScheduleError
 from tests.emit_triton.support import check, numbers, output
 from tests.kernel import regions
@@ -159,3 +160,15 @@ def test_random_blocks_of_a_product(seed: int) -> None:
         check(gemm(20, 24, K, f32, 2), f"out0: {' '.join(factors)}", inputs, {"k": 50})
     except ScheduleError as error:
         assert "1048576 at most" in str(error) or "inside a loop over its own index" in str(error)
+
+
+@pytest.mark.parametrize("shape", [(70, 50, 40), (16, 16, 16), (300, 17, 20)])
+@pytest.mark.parametrize("batch", [1, 3])
+def test_a_grid_in_groups_has_the_same_programs(batch: int, shape: tuple[int, int, int]) -> None:
+    m, n, k = shape
+    region = gemm(M, N, K, f32, batch) if batch > 1 else gemm(M, N, K, f32)
+    inputs = [numbers(batch * m * k), numbers(batch * k * n, seed=1), numbers(n, seed=2)]
+    schedule = "out0: b:*:parallel i:*:parallel j:*:parallel k:* i:16:block k:16:block j:16:block"
+    dims = {"m": m, "n": n, "k": k}
+    (kernel,) = check(region, schedule, inputs, dims, options=Options(group=4))
+    assert "inside // count" in kernel.source

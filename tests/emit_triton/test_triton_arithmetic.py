@@ -22,8 +22,10 @@ from luminal.dtype import (
     i16,
     i32,
     i64,
+    to_bits,
     u8,
 )
+from luminal.emit_triton.kernel import Options
 from luminal.errors import UnsupportedTargetError
 from tests.emit_triton.support import compare, elementwise, emit
 from tests.emit_triton.support import run as run_region
@@ -60,12 +62,13 @@ def run(
     dtypes: list[DType],
     result: DType,
     tolerance: float = 0,
+    options: Options = Options(),
 ) -> None:
     """One operation on the given inputs, which gives what the interpreter of primitives gives."""
     region = elementwise(
         len(inputs[0]), lambda table, loads: table.apply(op, tuple(loads), variant, result), dtypes
     )
-    got = run_region(region, emit(region, SCHEDULE), inputs, {})
+    got = run_region(region, emit(region, SCHEDULE, options=options), inputs, {})
     compare(got, [evaluate_elementwise(op, variant, inputs, result)], tolerance)
 
 
@@ -99,14 +102,45 @@ def test_comparisons(predicate: str, dtype: DType) -> None:
     run("less_than", predicate, pairs(dtype), [dtype, dtype], bool_)
 
 
-@pytest.mark.parametrize("to", [*FLOATS, *INTEGERS, bool_, f8e4m3fn, f8e5m2], ids=str)
-@pytest.mark.parametrize("source", [*FLOATS, *INTEGERS, bool_, f8e4m3fn, f8e5m2], ids=str)
+SHORT = (f8e4m3fn, f8e5m2, f4e2m1)
+NATIVE = Options(eights=frozenset({"f8e4m3fn", "f8e5m2"}))
+
+
+def all_of(dtype: DType) -> np.ndarray:
+    """Every number of a short float; the edges of another dtype, and for f32 what lies between such numbers."""
+    if dtype in SHORT:
+        return np.arange(1 << dtype.bits, dtype=np.uint8).view(dtype.numpy)
+    if dtype is not f32:
+        return edges(dtype)
+    near = [all_of(short).astype(np.float32) for short in SHORT]
+    halves = [(x[1:] + x[:-1]) / 2 for x in map(np.unique, near)]
+    ties = np.concatenate([*near, *halves])
+    return np.concatenate([edges(f32), ties, np.nextafter(ties, np.inf), np.nextafter(ties, -np.inf)])
+
+
+@pytest.mark.parametrize("to", [*FLOATS, *INTEGERS, bool_, *SHORT], ids=str)
+@pytest.mark.parametrize("source", [*FLOATS, *INTEGERS, bool_, *SHORT], ids=str)
 def test_casts(source: DType, to: DType) -> None:
-    if source.bits == 8 and source.is_float:
-        values = np.arange(256, dtype=np.uint8).view(source.numpy)
-    else:
-        values = edges(source)
-    run("cast", "none", [values], [source], to)
+    """Short floats natively, and by their bits."""
+    for options in (NATIVE, Options()) if {source, to} & {*SHORT} else (NATIVE,):
+        run("cast", "none", [all_of(source)], [source], to, options=options)
+
+
+@pytest.mark.parametrize("dtype", SHORT, ids=str)
+def test_short_floats_that_move_keep_their_bits(dtype: DType) -> None:
+    values = all_of(dtype)
+    region = elementwise(
+        len(values),
+        lambda table, x: table.apply(
+            "select", (x[1], x[0], table.constant(to_bits(1, dtype), dtype)), None, dtype
+        ),
+        [dtype, bool_],
+    )
+    for options in (NATIVE, Options()):
+        flags = np.arange(len(values)) % 3 > 0
+        (got,) = run_region(region, emit(region, SCHEDULE, options=options), [values, flags], {})
+        wanted = np.where(flags, values.view(np.uint8), to_bits(1, dtype))
+        np.testing.assert_array_equal(got.view(np.uint8), wanted)
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
@@ -165,8 +199,6 @@ def test_small_exponentials_are_not_flushed() -> None:
 
 
 def test_what_triton_has_not_is_refused() -> None:
-    with pytest.raises(UnsupportedTargetError, match="no dtype f4e2m1"):
-        run("cast", "none", [edges(f32)], [f32], f4e2m1)
     with pytest.raises(UnsupportedTargetError, match="mod of f64"):
         run("mod", "trunc", pairs(f64), [f64, f64], f64)
     with pytest.raises(UnsupportedTargetError, match="the one of floats is 'none'"):

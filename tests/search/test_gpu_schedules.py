@@ -137,16 +137,39 @@ def test_other_sizes_count_too() -> None:
     assert alone.schedule != both.schedule
 
 
-def test_writes_that_meet_have_plain_loops() -> None:
-    """An output at a place that is data."""
-    table, extents = TermTable(), {"i": as_dim(9)}
-    value, place = (table.read(n, Affine.of({"i": 1}), dtype) for n, dtype in ((0, f32), (1, i64)))
-    written = Output(value, as_dim(9), Affine.of({}), dynamic=place, indices=frozenset("i"))
-    region = Region(table, extents, [Argument(f32, as_dim(9)), Argument(i64, as_dim(9))], [written])
-    found = candidates(region, {})
-    assert found and all("block" not in str(each.schedule) for each in found)
-    inputs = [numbers(9), np.arange(9)[::-1].copy()]
-    compare(run(region, found[0].kernels(), inputs, {}), [inputs[0][::-1]], 0)
+@pytest.mark.parametrize(
+    ("combine", "licences", "first"),
+    [
+        ("add", LICENCES, "out0: j:*:parallel i:*:parallel j:256:block"),
+        ("add", (), "out0: j:*:parallel i:* j:256:block"),
+        ("set", LICENCES, "out0: j:*:parallel i:* j:256:block"),
+    ],
+)
+def test_writes_that_meet_are_atomic_or_have_one_owner(
+    combine: str, licences: tuple[str, ...], first: str
+) -> None:
+    """Where the order decides, as of float sums without a licence, one program goes over the rows in order."""
+    table, extents = TermTable(), {"i": M, "j": as_dim(400)}
+    index = table.apply("mul", (table.read(1, Affine.of({"i": 1}), i64), table.constant(400, i64)), None, i64)
+    value = table.read(0, Affine.of({"i": 400, "j": 1}), f32)
+    output = Output(value, as_dim(2000), Affine.of({"j": 1}), index, None, combine, 2, frozenset("ij"))
+    arguments = [Argument(f32, M * 400), Argument(i64, M), Argument(f32, as_dim(2000))]
+    region, sizes = Region(table, extents, arguments, [output]), {"m": 7}
+    found = candidates(region, sizes, GpuPricer(H100.machine, licences))
+    assert str(found[0].schedule) == first
+    inputs = [numbers(7 * 400), np.array([3, 0, 4, 3, 3, 2, 0]), numbers(2000, seed=1)]
+    wanted = evaluate(region, inputs, sizes)
+    for candidate in {str(each.schedule): each for each in found}.values():
+        compare(run(region, candidate.kernels(), inputs, sizes), wanted, 1e-5)
+
+
+def test_writes_without_columns_of_their_own_have_plain_loops() -> None:
+    table = TermTable()
+    index, value = table.read(1, Affine.of({"i": 1}), i64), table.read(0, Affine.of({"i": 1}), f32)
+    output = Output(value, as_dim(9), Affine.of({}), index, None, "set", 2, frozenset("i"))
+    arguments = [Argument(f32, M), Argument(i64, M), Argument(f32, as_dim(9))]
+    found = candidates(Region(table, {"i": M}, arguments, [output]), {"m": 6})
+    assert {str(each.schedule) for each in found} == {"out0: i:*"}
 
 
 def test_what_a_launch_does_is_counted() -> None:

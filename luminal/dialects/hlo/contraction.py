@@ -224,12 +224,19 @@ def _share_heads(x: Expression, heads: Dim) -> Expression:
 def _attention(
     q: Expression, k: Expression, v: Expression, mask: Expression | None, causal: bool, scale: float | None
 ) -> Expression:
-    """softmax(q k^T scale + mask) v, and 0 for a row without any key that counts, as PyTorch's fused kernels give."""
+    """softmax(q k^T scale + mask) v, and 0 for a row without any key that counts, as PyTorch's fused kernels give.
+
+    Both products are of numbers of the operands' dtype: of narrow floats, the weights are rounded before the second.
+    """
+    dtype, wide = q.dtype, q.dtype.accumulate
+    q, k, v = (x.cast(wide) for x in (q, k, v))
     if q.rank > 2:
         k, v = _share_heads(k, q.shape[-3]), _share_heads(v, q.shape[-3])
-    scores = _matmul(q * _scale(q, scale), k.move_axis(k.rank - 1, k.rank - 2))
+    scores = _matmul(q, k.move_axis(k.rank - 1, k.rank - 2))
+    scores = scores * _scale(q, scores, scale)
     if mask is not None:
         given = mask.expand(scores.shape)
+        given = given if mask.dtype.is_bool else given.cast(wide)
         # a bool mask is added as 0 or -inf, as PyTorch does: a NaN among masked scores stays
         scores = scores + (given.select(scores.like(0.0), -math.inf) if mask.dtype.is_bool else given)
     last = scores.rank - 1
@@ -239,16 +246,16 @@ def _attention(
         scores = column.le(row).select(scores, -math.inf)
     top = scores.max([last], True)
     weights = (scores - top.expand(scores.shape)).exp()
-    result = _matmul(weights, v)
+    result = _matmul(weights.cast(dtype).cast(wide), v)
     total = weights.sum([last], True)
     empty = top.eq(-math.inf).expand(result.shape)
-    return empty.select(0.0, result / total.expand(result.shape))
+    return empty.select(0.0, result / total.expand(result.shape)).cast(dtype)
 
 
-def _scale(q: Expression, scale: float | None) -> Expression | float:
+def _scale(q: Expression, scores: Expression, scale: float | None) -> Expression | float:
     if scale is not None or q.shape[-1].constant is not None:
         return 1 / math.sqrt(max(int(q.shape[-1]), 1)) if scale is None else scale
-    return (1.0 / q.emitter.size(q.shape[-1]).cast(q.dtype).sqrt()).expand(q.shape)
+    return (1.0 / q.emitter.size(q.shape[-1]).cast(q.dtype).sqrt()).expand(scores.shape)
 
 
 def _attention_array(
@@ -272,5 +279,4 @@ define(
     _infer_attention,
     _attention,
     of_doubles(_attention_array),
-    wide=True,
 )

@@ -53,6 +53,8 @@ def region_text(region: Region) -> str:
     lines += [f"part {part} = {weight} of {whole}" for part, (whole, weight) in region.parents.items()]
     if region.is_strict:
         lines.append("strict")
+    if region.factors is not None:
+        lines.append(f"factors {region.factors}")
     for number, argument in enumerate(region.arguments):
         constant = " constant" if argument.constant else ""
         lines.append(f"argument {number} = {argument.dtype} [{argument.elements}]{constant}")
@@ -166,6 +168,8 @@ def parse_region(text: str) -> Region:
                 region.inner = [terms[int(word[1:])] for word in rest.split()]
             elif line == "strict":
                 region.is_strict = True
+            elif kind == "factors":
+                region.factors = DTYPES[rest]
             elif kind in readers:
                 readers[kind](name, body)
             else:

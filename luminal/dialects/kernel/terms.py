@@ -125,6 +125,12 @@ class Term:
         return cast(ReduceAttribute, self.attribute)
 
     @property
+    def factors(self) -> tuple[Term, ...]:
+        """The two factors of what a sum of float products adds up; of other terms none."""
+        is_sum = self.op == "reduce" and self.reduce.monoid == "sum" and self.dtype.is_float
+        return self.operands[0].operands if is_sum and self.operands[0].op == "mul" else ()
+
+    @property
     def scan(self) -> ScanAttribute:
         return cast(ScanAttribute, self.attribute)
 
@@ -260,8 +266,9 @@ class Region:
     `extents` gives every index its size; `inner` lists terms that were roots of regions merged into this one, which a
     schedule may keep in a buffer.  `parents` says of an index that the terms themselves split (j = jo*64 + ji) which
     index each part belongs to and its weight there.  `is_strict`: a float operation of it is, so no licence applies to
-    any of its terms, which do not say whose they are.  Indices, arguments and symbols bear canonical names, so that
-    equal regions have equal text, which is their key.
+    any of its terms, which do not say whose they are.  `factors`: the dtype that the program rounds every factor of its
+    sums of products to, which the terms need not say: under the licence keep-wide they may round it, or not.  Indices,
+    arguments and symbols bear canonical names, so that equal regions have equal text, which is their key.
     """
 
     table: TermTable
@@ -271,6 +278,7 @@ class Region:
     inner: list[Term] = field(default_factory=list[Term])
     parents: dict[str, tuple[str, int]] = field(default_factory=dict[str, tuple[str, int]])
     is_strict: bool = False
+    factors: DType | None = None
 
     def whole(self, index: str) -> tuple[str, int]:
         """The index that this one is a part of, and the weight of the part; an index of its own is its own whole."""
@@ -338,6 +346,14 @@ def postorder(roots: Iterable[Term]) -> Iterator[Term]:
         seen.add(term)
         stack.append((term, True))
         stack += [(operand, False) for operand in reversed(term.operands)]
+
+
+def is_narrow(term: Term) -> bool:
+    """Whether a term is the exact conversion of a float of 16 bits or less."""
+    if term.op != "cast" or term.dtype is not f32:
+        return False
+    source = term.operands[0].dtype
+    return source.is_float and source.bits <= 16
 
 
 def depends_on(term: Term, other: Term) -> bool:

@@ -1,0 +1,85 @@
+"""Products of numbers of few bits with scales: found by what they give, and multiplied as they are where that is
+possible."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+pytest.importorskip("triton", reason="Triton is not installed")
+
+from luminal.dialects.kernel.placed import ContractOp
+from luminal.emit_triton.kernel import TritonKernel
+from luminal.emit_triton.scaled import NUMBERS, scaled_factor
+from luminal.emit_triton.targets import target_named
+from luminal.plan.gpu_build import GpuProgram, build_for_gpu
+from tests.emit_triton import quantised
+from tests.emit_triton.programs import run_program
+
+INNER, ROWS = 512, 128
+TARGETS = {
+    "sm_100": "block_scale",
+    "sm_120": "block_scale",
+    "gfx950": "mfma_scale",
+}
+
+
+def built(left: str, right: str, target: str) -> tuple[GpuProgram, TritonKernel]:
+    program = build_for_gpu(quantised.product(right, ROWS, INNER, ROWS, left), target)
+    (function,) = program.functions.values()
+    (kernel,) = function.kernels
+    return program, kernel
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [("mxfp8", "mxfp8"), ("mxfp8_e5m2", "mxfp8"), ("mxfp4", "mxfp4"), ("mxfp8", "mxfp4"), ("mxfp4", "mxfp8")],
+)
+def test_a_product_of_scaled_numbers(left: str, right: str) -> None:
+    program, kernel = built(left, right, "sm_100")
+    assert "tl.dot_scaled(" in kernel.source and "tl.dot(" not in kernel.source
+    inputs = [*quantised.numbers(left, ROWS, INNER), *quantised.numbers(right, ROWS, INNER, 1)]
+    (found,) = run_program(program, inputs, {})
+    right_one = quantised.wanted(quantised.product(right, ROWS, INNER, ROWS, left), inputs)
+    np.testing.assert_allclose(
+        found.astype(np.float64), right_one, rtol=1e-2, atol=1e-2 * np.abs(right_one).max()
+    )
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", ["mxfp8", "mxfp4"])
+def test_the_matrix_units_take_the_scales(name: str, target: str) -> None:
+    """On sm_100 those that work on 128 rows at a time."""
+    program = build_for_gpu(quantised.product(name, 4096, 4096, 4096, name), target)
+    (function,) = program.functions.values()
+    assert TARGETS[target] in function.compiled[0].assembly
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "target"),
+    [
+        ("mxfp8", "mxfp8", "sm_90"),
+        ("", "mxfp8", "sm_100"),
+        ("nvfp4", "nvfp4", "sm_100"),
+        ("Q8_0", "mxfp8", "sm_100"),
+    ],
+)
+def test_others_are_decoded(left: str, right: str, target: str) -> None:
+    """Where the target has no such units, a factor has no scales, or they are not powers of two."""
+    _, kernel = built(left, right, target)
+    assert "tl.dot_scaled(" not in kernel.source and "tl.dot(" in kernel.source
+
+
+def test_a_format_is_what_its_bytes_give(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With one number of 256 changed it is another."""
+    program, _ = built("mxfp8", "mxfp8", "sm_90")
+    (function,) = program.functions.values()
+    products = [op for op in function.candidate.function.walk() if isinstance(op, ContractOp)]
+    formats = target_named("sm_100").machine.scaled
+    for op in products:
+        found = [scaled_factor(value, formats) for value in (op.left, op.right)]
+        assert [factor.format for factor in found if factor is not None] == ["e4m3", "e4m3"]
+    changed = NUMBERS["e4m3"].copy()
+    changed[17] *= 2
+    monkeypatch.setitem(NUMBERS, "e4m3", changed)
+    assert all(scaled_factor(op.left, formats) is None for op in products)
