@@ -17,8 +17,9 @@ from luminal.dialects.tensor_type import TensorType
 from luminal.dim import Symbol
 from luminal.dim.buckets import Box, box_text, holds
 from luminal.errors import UnsetDimError
+from luminal.plan.bindings import require_constants
 from luminal.plan.constants import Constant
-from luminal.plan.executable import REMEMBERED, PlanExecutable, require_constants, sizes_of
+from luminal.plan.executable import REMEMBERED, PlanExecutable, sizes_of
 from luminal.stats import Stats
 
 Array = NDArray[Any]
