@@ -3,6 +3,7 @@ out of date."""
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
@@ -11,18 +12,25 @@ from typing import Any
 from luminal.errors import UnsetInputError
 from luminal.plan.constants import Constant, Epoch
 
+_numbers = itertools.count()
 MOST_BOUND = 64
 """Sets of constants whose layouts are kept: of as many layers of a model that are compiled as one."""
 
 
 class Bound:
     """Constants of a plan that are laid out: what goes into every call's slots, and the memory behind it: data of the
-    graph, and what is `packed`."""
+    graph, and what is `packed`.  `number` tells it from all others of the process."""
 
     def __init__(
-        self, constants: tuple[Constant, ...], slots: list[int], data: list[Any], packed: list[Any], epoch: int
+        self,
+        constants: tuple[Constant, ...],
+        slots: list[int],
+        data: list[Any],
+        packed: list[Any],
+        epoch: int,
     ) -> None:
         self.constants, self.slots, self.data, self.packed, self.epoch = constants, slots, data, packed, epoch
+        self.number = next(_numbers)
 
     def is_of(self, constants: Sequence[Constant]) -> bool:
         """Whether it is what these constants are now; those without an owner may have changed."""
@@ -59,6 +67,11 @@ class Bindings:
             if len(self._recent) > MOST_BOUND:
                 self._recent.popitem(last=False)
         self._use(bound)
+
+    def forget(self) -> None:
+        """Keep nothing but what is in use."""
+        with self._lock:
+            self._recent.clear()
 
     def _use(self, bound: Bound) -> None:
         self._of_thread.bound = self.last = bound

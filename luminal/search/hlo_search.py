@@ -7,13 +7,12 @@ graph in which none matches is lowered once, as it is.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from xdsl.dialects.builtin import ModuleOp
 
 from luminal.dialects.graph_op import GraphOp
-from luminal.passes.cut_choices import initial_cuts
 from luminal.passes.cuts import Partition
 from luminal.passes.fold_constants import Fold, fold_constants
 from luminal.passes.hlo_graph import merge_equal
@@ -21,17 +20,19 @@ from luminal.passes.lower_hlo import lower_hlo
 from luminal.passes.simplify import simplify
 from luminal.runtimes.reference import graph_of
 from luminal.search.cut_search import CutSearch
-from luminal.search.forms import Forms
 from luminal.search.hlo_rules import HLO_RULES
 from luminal.search.hlo_rules.apply import apply_sites
 from luminal.search.hlo_rules.rule import HloRule, Site, View
-from luminal.search.machine import Machine
-from luminal.search.samples import sample_sizes
+from luminal.search.samples import Samples, sample_sizes
 
 GAIN = 0.05
 """A rewrite is made where the regions that it changes cost that much less, as a part of what they did."""
 MOST = {"default": 3, "max-autotune": 12}
 """How many rewrites are priced, by mode: each costs about as much as lowering the graph."""
+
+
+Pricer = Callable[[Partition, Samples, dict[str, list[float]]], CutSearch]
+"""The search of a graph's cuts for some machine, at some sizes; what regions cost, by key, is added to the mapping."""
 
 
 @dataclass
@@ -60,15 +61,14 @@ class Lowered:
 
 @dataclass
 class HloSearch:
-    """The search of one graph for one machine; `hint` are expected sizes of its symbols.
+    """The search of one graph; `pricer` is that of its machine, `hint` are expected sizes of its symbols.
 
     `verdicts` say, for each rewrite that was priced, what became of it; `estimates` are what regions cost, by key.
     """
 
     hlo: ModuleOp
-    machine: Machine
+    pricer: Pricer
     hint: Mapping[str, int]
-    forms: Forms
     mode: str = "default"
     rules: tuple[HloRule, ...] = field(default_factory=lambda: HLO_RULES)
     verdicts: dict[str, str] = field(default_factory=dict[str, str])
@@ -81,7 +81,7 @@ class HloSearch:
         best = Lowered.of(self.hlo)
         if not found:
             return best
-        pricing = _Pricing(best, self.machine, self.hint, self.forms, self.estimates)
+        pricing = _Pricing(best, self.pricer, self.hint, self.estimates)
         tried: set[object] = set()
         while found and len(tried) < MOST[self.mode]:
             key, (rule, _) = next(iter(found.items()))
@@ -124,12 +124,11 @@ class _Pricing:
     def __init__(
         self,
         first: Lowered,
-        machine: Machine,
+        pricer: Pricer,
         hint: Mapping[str, int],
-        forms: Forms,
         estimates: dict[str, list[float]],
     ) -> None:
-        self.machine, self.forms, self.estimates = machine, forms, estimates
+        self.pricer, self.estimates = pricer, estimates
         self.samples = sample_sizes(first.graph.symbols, hint, first.partition.requirements)
         self._regions: dict[tuple[str, ...], Counter[str]] = {}
         totals = [
@@ -140,9 +139,8 @@ class _Pricing:
     def regions(self, lowered: Lowered) -> Counter[str]:
         """How often a graph has each region, by key."""
         if lowered.rewrites not in self._regions:
-            partition = lowered.partition
-            search = CutSearch(partition, self.machine, self.samples, self.forms, self.estimates)
-            keys = (key for key, _ in search.estimates(initial_cuts(partition)))
+            search = self.pricer(lowered.partition, self.samples, self.estimates)
+            keys = (key for key, _ in search.estimates(search.first_cuts()))
             self._regions[lowered.rewrites] = Counter(keys)
         return self._regions[lowered.rewrites]
 
