@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from luminal.runtimes.cpu import CPURuntime, NativeRuntime
     from luminal.runtimes.reference import ReferenceRuntime
     from luminal.tensor import Tensor, cat, stack, where
-    from luminal.torch.backend import luminal_cpu
+    from luminal.torch.backend import luminal_cpu, luminal_cuda
     from luminal.torch.export import compile_exported as compile
     from luminal.torch.report import fallbacks, reset_fallbacks
 
@@ -55,6 +55,7 @@ _LAZY = {
     "fallbacks": "luminal.torch.report",
     "invalidate": "luminal.plan.constants",
     "luminal_cpu": "luminal.torch.backend",
+    "luminal_cuda": "luminal.torch.backend",
     "reset_fallbacks": "luminal.torch.report",
     "stack": "luminal.tensor",
     "where": "luminal.tensor",
@@ -78,6 +79,6 @@ def __dir__() -> list[str]:
 __all__ = [
     "CPURuntime", "DType", "Dim", "Graph", "LuminalError", "NativeRuntime", "ReferenceRuntime", "Tensor",
     "bf16", "bool_", "cat", "compile", "dim", "dtype_of", "explain", "f16", "f32", "f4e2m1", "f64", "f8e4m3fn",
-    "f8e5m2", "fallbacks", "i16", "i32", "i64", "i8", "invalidate", "luminal_cpu", "reset_fallbacks", "stack",
-    "stats", "u8", "where",
+    "f8e5m2", "fallbacks", "i16", "i32", "i64", "i8", "invalidate", "luminal_cpu", "luminal_cuda",
+    "reset_fallbacks", "stack", "stats", "u8", "where",
 ]  # fmt: skip

@@ -1,7 +1,7 @@
 """A GPU's double: the launches of a program, run by Triton's interpreter on torch tensors of the host.
 
 Its machine code is the kernel itself, pickled (`compile_for_double`), or that of a product's folder (`know_product`).
-Every launch is checked: as many programs as the kernel has, addresses as aligned as it was told, every access in bounds.
+Every launch is checked: as many programs as the kernel has, addresses as aligned as it was told, accesses in bounds.
 """
 
 from __future__ import annotations

@@ -192,7 +192,7 @@ def test_an_index_out_of_range_is_an_error_with_the_user_s_line(device: Double) 
     (x,) = data((10, 4))
     (result,) = executable.run([x, np.array([1, 9, 0])])
     np.testing.assert_array_equal(result, x[[1, 9, 0]])
-    with pytest.raises(IndexOutOfRangeError, match="test_gpu_executable.py"):
+    with pytest.raises(IndexOutOfRangeError, match=r"test_gpu_executable\.py"):
         executable.run([x, np.array([1, 10, 0])])
     assert device.reads == 2
     device.is_recorded = True
