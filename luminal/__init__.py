@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from luminal.graph import Graph
     from luminal.plan.constants import invalidate
     from luminal.runtimes.cpu import CPURuntime, NativeRuntime
+    from luminal.runtimes.gpu import CUDARuntime, GPURuntime, ROCmRuntime
     from luminal.runtimes.reference import ReferenceRuntime
     from luminal.tensor import Tensor, cat, stack, where
     from luminal.torch.backend import luminal_cpu, luminal_cuda
@@ -45,8 +46,11 @@ if TYPE_CHECKING:
 # Names whose modules bring in LLVM or torch are imported when they are first used.
 _LAZY = {
     "CPURuntime": "luminal.runtimes.cpu",
+    "CUDARuntime": "luminal.runtimes.gpu",
+    "GPURuntime": "luminal.runtimes.gpu",
     "Graph": "luminal.graph",
     "NativeRuntime": "luminal.runtimes.cpu",
+    "ROCmRuntime": "luminal.runtimes.gpu",
     "ReferenceRuntime": "luminal.runtimes.reference",
     "Tensor": "luminal.tensor",
     "cat": "luminal.tensor",
@@ -77,7 +81,8 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
-    "CPURuntime", "DType", "Dim", "Graph", "LuminalError", "NativeRuntime", "ReferenceRuntime", "Tensor",
+    "CPURuntime", "CUDARuntime", "DType", "Dim", "GPURuntime", "Graph", "LuminalError", "NativeRuntime",
+    "ROCmRuntime", "ReferenceRuntime", "Tensor",
     "bf16", "bool_", "cat", "compile", "dim", "dtype_of", "explain", "f16", "f32", "f4e2m1", "f64", "f8e4m3fn",
     "f8e5m2", "fallbacks", "i16", "i32", "i64", "i8", "invalidate", "luminal_cpu", "luminal_cuda",
     "reset_fallbacks", "stack", "stats", "u8", "where",
