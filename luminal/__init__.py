@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from luminal.tensor import Tensor, cat, stack, where
     from luminal.torch.backend import luminal_cpu, luminal_cuda
     from luminal.torch.export import compile_exported as compile
+    from luminal.torch.product import load
     from luminal.torch.report import fallbacks, reset_fallbacks
 
 # Names whose modules bring in LLVM or torch are imported when they are first used.
@@ -58,6 +59,7 @@ _LAZY = {
     "explain": "luminal.explanation",
     "fallbacks": "luminal.torch.report",
     "invalidate": "luminal.plan.constants",
+    "load": "luminal.torch.product",
     "luminal_cpu": "luminal.torch.backend",
     "luminal_cuda": "luminal.torch.backend",
     "reset_fallbacks": "luminal.torch.report",
@@ -84,6 +86,6 @@ __all__ = [
     "CPURuntime", "CUDARuntime", "DType", "Dim", "GPURuntime", "Graph", "LuminalError", "NativeRuntime",
     "ROCmRuntime", "ReferenceRuntime", "Tensor",
     "bf16", "bool_", "cat", "compile", "dim", "dtype_of", "explain", "f16", "f32", "f4e2m1", "f64", "f8e4m3fn",
-    "f8e5m2", "fallbacks", "i16", "i32", "i64", "i8", "invalidate", "luminal_cpu", "luminal_cuda",
+    "f8e5m2", "fallbacks", "i16", "i32", "i64", "i8", "invalidate", "load", "luminal_cpu", "luminal_cuda",
     "reset_fallbacks", "stack", "stats", "u8", "where",
 ]  # fmt: skip

@@ -90,6 +90,12 @@ def compile_module(
     return _Compilation(module, target, chosen).run()
 
 
+def compile_programs(module: ModuleOp, options: CompileOptions) -> list[Program]:
+    """The native programs of a module, each with its objects; errors as `compile_module`."""
+    _check_constants(graph_of(module), options.constants)
+    return _Compilation(module, "cpu", options).programs(graph_of(module))
+
+
 @dataclass(frozen=True)
 class _Part:
     """A primitive graph for the sizes of a box, its regions, and the sizes that they are searched for."""
@@ -154,6 +160,10 @@ class _Compilation:
     # ---- cold
 
     def _compile(self, graph: GraphOp, key: str | None, wanted: bool) -> Compiled:
+        return self._executable(graph, self.programs(graph, key, wanted))
+
+    def programs(self, graph: GraphOp, key: str | None = None, wanted: bool = False) -> list[Program]:
+        """The programs of the graph, compiled; kept on disk under a key where there is one."""
         from luminal.plan.choosers import start_workers
         from luminal.search.config import SearchConfig
         from luminal.search.forms import Forms
@@ -177,7 +187,7 @@ class _Compilation:
             keep_programs(key, programs)
         if wanted:
             self._describe(programs)
-        return self._executable(graph, programs)
+        return programs
 
     def _parts(
         self, graph: GraphOp, forms: Forms, estimates: dict[str, list[float]], config: SearchConfig
@@ -454,7 +464,8 @@ class _Compilation:
                 for source, image in zip(sources, images, strict=True)
             }
         keys = {source.name: source.key for source in sources}
-        program = Program(box, plan, kernels, entry, (entry_key, keys))
+        own = {source.name: image for source, image in zip(sources, images, strict=True)}
+        program = Program(box, plan, kernels, entry, (entry_key, keys), {}, own)
         if wanted:
             program.levels["placed"] = "\n".join(str(source.function) for source in sources) + "\n"
             program.levels["llvm"] = "\n".join(source.text for source in sources)

@@ -69,9 +69,10 @@ class Bindings:
         self._use(bound)
 
     def forget(self) -> None:
-        """Keep nothing but what is in use."""
+        """Keep nothing but what was bound last."""
         with self._lock:
-            self._recent.clear()
+            for key in [key for key, bound in self._recent.items() if bound is not self.last]:
+                del self._recent[key]
 
     def _use(self, bound: Bound) -> None:
         self._of_thread.bound = self.last = bound

@@ -125,7 +125,7 @@ class CompiledGraph:
         ]
         rows += [row for slot in imported.outputs for row in _extra_rows(slot)]
         self._sizes = size_function(rows, names)
-        self._readers = [_reader(binding) for binding in imported.bindings]
+        self._readers = [read_symbol(binding) for binding in imported.bindings]
         self._dim_order = [names.index(name) for name in program.dim_names]
         if not names:
             fixed = self._sizes()
@@ -293,13 +293,13 @@ def _is_indirect(slot: InputSlot) -> bool:
     return not slot.layout.dense or slot.layout.dtype in CARRIERS
 
 
-def _reader(binding: SymbolBinding) -> Callable[[Sequence[Any]], int]:
+def read_symbol(binding: SymbolBinding) -> Callable[[Sequence[Any]], int]:
     """The function that reads a symbol's value off the arguments."""
     number, axis, divisor = binding.argument, binding.axis, binding.divisor
     if binding.code:
         scope: dict[str, Any] = {"math": math, "torch": torch}
         function = eval(f"lambda {', '.join(used.name for used in binding.uses)}: {binding.code}", scope)
-        readers = [_reader(used) for used in binding.uses]
+        readers = [read_symbol(used) for used in binding.uses]
         return lambda given: int(function(*[read(given) for read in readers]))
     if axis is not None:
         return lambda given: given[number].size(axis) // divisor

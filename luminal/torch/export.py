@@ -17,6 +17,7 @@ from luminal.torch.calling import CompiledGraph, on_device
 from luminal.torch.decompositions import decompositions, kept_whole
 from luminal.torch.import_fx import ImportedGraph
 from luminal.torch.options import TorchOptions, parse_options
+from luminal.torch.product import ProductCall
 from luminal.torch.program import build_program
 from luminal.torch.signature import Signature
 
@@ -133,6 +134,32 @@ def import_exported(program: ExportedProgram, options: TorchOptions) -> Imported
     written = {spec.target for spec in lowered.graph_signature.output_specs if spec.kind in UPDATES}
     static -= {n for n, spec in enumerate(lowered.graph_signature.input_specs) if spec.target in written}
     return ImportedProgram(lowered, imported, constant_positions(imported, static), fakes, arguments)
+
+
+def exported_call(found: ImportedProgram) -> ProductCall:
+    """How the program of an import is called, for a product of it."""
+    signature = found.program.graph_signature
+    numbers = {spec.arg.name: number for number, spec in enumerate(signature.input_specs)}
+    numbers |= {spec.target: number for number, spec in enumerate(signature.input_specs) if spec.target}
+    updated = [
+        numbers[spec.target or ""] if spec.kind in UPDATES else None for spec in signature.output_specs
+    ]
+    spec = found.program.call_spec
+    structure = (
+        pytree.treespec_dumps(spec.in_spec),
+        pytree.treespec_dumps(cast(pytree.TreeSpec, spec.out_spec)),
+    )
+    graph = found.imported
+    return ProductCall(
+        graph.inputs,
+        graph.outputs,
+        graph.updates,
+        graph.bindings,
+        found.arguments,
+        found.constants,
+        updated,
+        structure,
+    )
 
 
 def _fixed_value(program: ExportedProgram, spec: Any) -> Any:

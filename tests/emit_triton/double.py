@@ -27,7 +27,7 @@ from luminal.emit_triton.kernel import Parameter, TritonKernel
 from luminal.emit_triton.resources import Resources
 from luminal.emit_triton.targets import GpuTarget
 from luminal.errors import DriverError, NoDeviceError
-from luminal.plan import gpu_build, gpu_compile, gpu_executable
+from luminal.plan import gpu_build, gpu_compile, gpu_executable, gpu_program
 from luminal.plan.kernels import memory_view
 from luminal.runtimes.gpu_device import Code, bytes_of
 from tests.emit_triton.interpreter import _launch
@@ -166,5 +166,5 @@ def use_double(monkeypatch: pytest.MonkeyPatch, device: Double | None) -> None:
         return device
 
     monkeypatch.setattr(gpu_build, "compile_kernel", compile_for_double)
-    monkeypatch.setattr(gpu_executable, "find_device", find)
-    monkeypatch.setattr(gpu_compile, "find_device", find)
+    for module in (gpu_executable, gpu_compile, gpu_program):
+        monkeypatch.setattr(module, "find_device", find)
