@@ -56,7 +56,7 @@ class BucketedExecutable:
         self.dim_names = tuple(symbol.name for symbol in symbols)
         first = programs[0][1]
         self.call_inputs, self.updates = first.call_inputs, first.updates
-        self._positions = first.plan.constants
+        self._positions = [position for position in first.plan.constants if position < first.plan.given]
         self._lock = threading.Lock()
         self._of_thread = threading.local()
         self._last = _Bindings({}, set())

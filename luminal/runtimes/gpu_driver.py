@@ -50,8 +50,8 @@ CONTEXT_CALLS: dict[str, tuple[str, tuple[Any, ...]]] = {
 """Functions of CUDA alone: HIP has one context a device, and lets a kernel have all shared memory there is."""
 MOST_DYNAMIC_SHARED, STATIC_SHARED = 8, 48 << 10
 """The attribute of a function that lets it have more shared memory than bytes that every function may have."""
-NON_BLOCKING, OF_THIS_THREAD = 1, 1
-"""A stream that does not wait for the legacy one; a capture that minds the calls of its own thread alone."""
+NON_BLOCKING, RELAXED = 1, 2
+"""A stream that does not wait for the legacy one; a capture during which torch may free and allocate as ever."""
 SCRATCH = 2
 """Pointers that Triton's calling convention adds behind a kernel's parameters; null, since no kernel uses them."""
 
@@ -139,7 +139,7 @@ class Driver:
     def record(self, launch: Callable[[int], None], stream: int) -> Graph:
         """A graph of what is launched on a stream, which must not be the legacy one."""
         graph, executable = _pointer(), _pointer()
-        self.call("begin_capture", stream, OF_THIS_THREAD)
+        self.call("begin_capture", stream, RELAXED)
         try:
             launch(stream)
         finally:

@@ -220,3 +220,21 @@ def test_a_device_has_a_target(name: str, architecture: str, target: str) -> Non
 def test_a_device_that_no_target_describes() -> None:
     with pytest.raises(lm.LuminalError, match=r"no target describes Old \(sm_61\)"):
         target_of_device("Old", "sm_61")
+
+
+def test_attention_as_torch_spells_it_on_a_gpu() -> None:
+    """The ops of CUDA have no kernels here, but they can be traced."""
+    aten = torch.ops.aten
+    spellings: list[Any] = [
+        lambda q, k, v, m: aten._scaled_dot_product_flash_attention(q, k, v, 0.0, True)[0],
+        lambda q, k, v, m: aten._scaled_dot_product_efficient_attention(q, k, v, m, False)[0],
+        lambda q, k, v, m: aten._scaled_dot_product_cudnn_attention(q, k, v, m, False)[0],
+    ]
+    q, k, v = (torch.randn(1, 2, 8, 16) for _ in range(3))
+    mask = torch.randn(1, 2, 8, 8)
+    for number, spelling in enumerate(spellings):
+        wanted = torch.nn.functional.scaled_dot_product_attention(
+            q, k, v, None if number == 0 else mask, is_causal=number == 0
+        )
+        run = torch.compile(spelling, backend=Backend("luminal_traced", "cpu"), options={"strict": True})
+        assert_close(run(q, k, v, mask), wanted, rtol=1e-4, atol=1e-5)
