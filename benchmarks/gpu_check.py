@@ -253,16 +253,22 @@ def copy(bench: Bench) -> Iterator[Row]:
 
 def attentions(bench: Bench) -> Iterator[Row]:
     b, h, s, d = bench.size(4, 1), bench.size(32, 2), bench.size(2048, 32), bench.size(128, 16)
-    inputs = tuple(bench.randn(b, h, s, d) for _ in range(3))
+    q, k, v = (bench.randn(b, h, s, d) for _ in range(3))
     sdpa = torch.nn.functional.scaled_dot_product_attention
     work = {"flop": 4.0 * b * h * s * s * d, "bytes": 8.0 * b * h * s * d}
-    for name, function, part, options in (
-        ("attention", plain_attention, 1.0, {}),
-        ("causal attention", causal, 0.5, {"is_causal": True}),
-    ):
-        peers = {"sdpa": lambda options=options: sdpa(*inputs, **options)}
-        scaled = {**work, "flop": work["flop"] * part}
-        yield from bench.compare(f"{name} bf16 {b}x{h}x{s}x{d}", function, inputs, 3e-2, scaled, peers)
+    half = {**work, "flop": work["flop"] / 2}
+    size = f"bf16 {b}x{h}x{s}x{d}"
+    yield from bench.compare(
+        f"attention {size}", plain_attention, (q, k, v), 3e-2, work, {"sdpa": lambda: sdpa(q, k, v)}
+    )
+    yield from bench.compare(
+        f"causal attention {size}",
+        causal,
+        (q, k, v),
+        3e-2,
+        half,
+        {"sdpa": lambda: sdpa(q, k, v, is_causal=True)},
+    )
 
 
 def products(bench: Bench) -> Iterator[Row]:

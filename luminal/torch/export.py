@@ -146,7 +146,7 @@ def exported_call(found: ImportedProgram) -> ProductCall:
     ]
     spec = found.program.call_spec
     structure = (
-        pytree.treespec_dumps(spec.in_spec),
+        pytree.treespec_dumps(cast(pytree.TreeSpec, spec.in_spec)),
         pytree.treespec_dumps(cast(pytree.TreeSpec, spec.out_spec)),
     )
     graph = found.imported

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from torch.testing import assert_close
 pytest.importorskip("triton", reason="Triton is not installed")
 
 import luminal as lm
+from luminal import bench_peak
 from luminal.errors import DeviceError, IndexOutOfRangeError, NoDeviceError
 from luminal.runtimes.gpu_targets import target_of_device
 from luminal.torch.backend import Backend, check_results, device_of
@@ -172,15 +174,20 @@ def lm_dump() -> Any:
     return collect()
 
 
-def test_without_a_device_it_is_compiled_and_explained(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_device_it_is_compiled_and_explained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     use_double(monkeypatch, None)
+    for name in ("peak_gflops", "memory_gbytes"):
+        monkeypatch.setattr(bench_peak, name, lambda threads: 100.0 * threads)
     torch._dynamo.reset()
     x = torch.randn(3, 4)
     text = lm.explain(torch.nn.functional.gelu, x, target="sm_90")
     assert "==== triton" in text and "@triton.jit" in text and "by the model" in text
     graph = lm.Graph()
     graph.tensor((4, 8), name="x").exp().output()
-    assert "@triton.jit" in lm.explain(graph, target="sm_90")
+    assert "@triton.jit" in lm.explain(graph, target="sm_90", html=tmp_path / "page.html")
+    assert "<summary>triton <span>" in (tmp_path / "page.html").read_text()
     with pytest.raises(NoDeviceError, match="sm_90"):
         compiled(torch.nn.functional.gelu)(x)
     program = torch.export.export(torch.nn.Linear(4, 4), (x,))
