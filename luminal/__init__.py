@@ -39,17 +39,22 @@ if TYPE_CHECKING:
     from luminal.nn.quantised import quantise
     from luminal.plan.constants import invalidate
     from luminal.runtimes.cpu import CPURuntime, NativeRuntime
+    from luminal.runtimes.gpu import CUDARuntime, GPURuntime, ROCmRuntime
     from luminal.runtimes.reference import ReferenceRuntime
     from luminal.tensor import Tensor, cat, stack, where
-    from luminal.torch.backend import luminal_cpu
+    from luminal.torch.backend import luminal_cpu, luminal_cuda
     from luminal.torch.export import compile_exported as compile
+    from luminal.torch.product import load
     from luminal.torch.report import fallbacks, reset_fallbacks
 
 # Names whose modules bring in LLVM or torch are imported when they are first used.
 _LAZY = {
     "CPURuntime": "luminal.runtimes.cpu",
+    "CUDARuntime": "luminal.runtimes.gpu",
+    "GPURuntime": "luminal.runtimes.gpu",
     "Graph": "luminal.graph",
     "NativeRuntime": "luminal.runtimes.cpu",
+    "ROCmRuntime": "luminal.runtimes.gpu",
     "ReferenceRuntime": "luminal.runtimes.reference",
     "Tensor": "luminal.tensor",
     "cat": "luminal.tensor",
@@ -57,8 +62,10 @@ _LAZY = {
     "explain": "luminal.explanation",
     "fallbacks": "luminal.torch.report",
     "invalidate": "luminal.plan.constants",
+    "load": "luminal.torch.product",
     "load_gguf": "luminal.gguf_file",
     "luminal_cpu": "luminal.torch.backend",
+    "luminal_cuda": "luminal.torch.backend",
     "quantise": "luminal.nn.quantised",
     "reset_fallbacks": "luminal.torch.report",
     "stack": "luminal.tensor",
@@ -83,8 +90,10 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
-    "CPURuntime", "DType", "Dim", "Graph", "LuminalError", "NativeRuntime", "ReferenceRuntime", "Tensor",
+    "CPURuntime", "CUDARuntime", "DType", "Dim", "GPURuntime", "Graph", "LuminalError", "NativeRuntime",
+    "ROCmRuntime", "ReferenceRuntime", "Tensor",
     "bf16", "bool_", "cat", "compile", "dim", "dtype_of", "explain", "f16", "f32", "f4e2m1", "f64", "f8e4m3fn",
-    "f8e5m2", "fallbacks", "i16", "i32", "i64", "i8", "invalidate", "load_gguf", "luminal_cpu", "nn", "quantise",
+    "f8e5m2", "fallbacks", "i16", "i32", "i64", "i8", "invalidate", "load", "load_gguf", "luminal_cpu", "luminal_cuda",
+    "nn", "quantise",
     "reset_fallbacks", "stack", "stats", "u8", "where",
 ]  # fmt: skip

@@ -4,8 +4,8 @@
 
 From the primitive level on there is one program for all sizes, or one for each box that the dims' buckets make.
 
-Targets: "cpu" (native), "kernel" (the same plan, its kernels in the placed interpreter) and "reference" (the hlo
-interpreter); others come from plug-ins.
+Targets: "cpu" (native), "kernel" (the same plan, its kernels in the placed interpreter), "reference" (the hlo
+interpreter), and the GPUs of `emit_triton/targets.py`, by name or architecture; others come from plug-ins.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from luminal.dialects.tensor_type import TensorType
 from luminal.dim.buckets import Box, box_text, boxes, bucketed
 from luminal.dtype import bf16, bool_, f16, f32, f64, i8, i16, i32, i64, u8
 from luminal.emit_cpu.jit import Target, compile_object
+from luminal.emit_triton.targets import TARGETS as GPUS
 from luminal.errors import CompileError, OptionError, UnsupportedTargetError
 from luminal.options import CompileOptions, dump_directory, thread_count
 from luminal.plan.native_entry import FrameLayout, entry_text
@@ -76,13 +77,23 @@ def compile_module(
     """
     chosen = CompileOptions.of(options)
     _check_constants(graph_of(module), chosen.constants)
+    if target in GPUS:
+        from luminal.plan.gpu_compile import compile_for_gpu
+
+        return compile_for_gpu(module, target, chosen)
     if target not in TARGETS:
         from luminal.plugins import find_backend
 
-        return find_backend(target, TARGETS).compile(module, chosen)
+        return find_backend(target, (*TARGETS, *GPUS)).compile(module, chosen)
     if target == "reference":
         return ReferenceRuntime().compile(module.clone(), 1, {})
     return _Compilation(module, target, chosen).run()
+
+
+def compile_programs(module: ModuleOp, options: CompileOptions) -> list[Program]:
+    """The native programs of a module, each with its objects; errors as `compile_module`."""
+    _check_constants(graph_of(module), options.constants)
+    return _Compilation(module, "cpu", options).programs(graph_of(module))
 
 
 @dataclass(frozen=True)
@@ -149,6 +160,10 @@ class _Compilation:
     # ---- cold
 
     def _compile(self, graph: GraphOp, key: str | None, wanted: bool) -> Compiled:
+        return self._executable(graph, self.programs(graph, key, wanted))
+
+    def programs(self, graph: GraphOp, key: str | None = None, wanted: bool = False) -> list[Program]:
+        """The programs of the graph, compiled; kept on disk under a key where there is one."""
         from luminal.plan.choosers import start_workers
         from luminal.search.config import SearchConfig
         from luminal.search.forms import Forms
@@ -172,7 +187,7 @@ class _Compilation:
             keep_programs(key, programs)
         if wanted:
             self._describe(programs)
-        return self._executable(graph, programs)
+        return programs
 
     def _parts(
         self, graph: GraphOp, forms: Forms, estimates: dict[str, list[float]], config: SearchConfig
@@ -258,6 +273,7 @@ class _Compilation:
         from luminal.passes.value_graph import Interface
         from luminal.plan.contest import Contests
         from luminal.plan.measure import host_machine
+        from luminal.search.cut_search import CutSearch
         from luminal.search.hlo_search import HloSearch, Lowered
         from luminal.search.library_search import LibrarySearch
 
@@ -266,7 +282,12 @@ class _Compilation:
         border.attach(graph_of(module))
         if self.target == "kernel":
             return Lowered.of(module), {}
-        search = HloSearch(module, host_machine(thread_count()), dict(options.hint), forms, options.mode)
+        machine = host_machine(thread_count())
+
+        def pricer(partition: Partition, samples: Samples, estimates: dict[str, list[float]]) -> CutSearch:
+            return CutSearch(partition, machine, samples, forms, estimates)
+
+        search = HloSearch(module, pricer, dict(options.hint), options.mode)
         found = search.run()
         may_time = self.limit is None and options.mode == "max-autotune"
         contests = Contests(self._alone, self.purse, dict(options.hint)) if may_time else None
@@ -443,7 +464,8 @@ class _Compilation:
                 for source, image in zip(sources, images, strict=True)
             }
         keys = {source.name: source.key for source in sources}
-        program = Program(box, plan, kernels, entry, (entry_key, keys))
+        own = {source.name: image for source, image in zip(sources, images, strict=True)}
+        program = Program(box, plan, kernels, entry, (entry_key, keys), {}, own)
         if wanted:
             program.levels["placed"] = "\n".join(str(source.function) for source in sources) + "\n"
             program.levels["llvm"] = "\n".join(source.text for source in sources)

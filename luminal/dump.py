@@ -23,6 +23,7 @@ LEVELS: Mapping[str, str] = {
     "schedules": "3-schedules.txt",
     "placed": "4-placed.mlir",
     "llvm": "5-llvm.ll",
+    "triton": "5-triton.py",
     "plan": "6-plan.txt",
     "search": "7-search.txt",
     "config": "8-config.json",

@@ -78,6 +78,18 @@ class DeviceError(LuminalError, RuntimeError):
     """A tensor lies on a device that the target does not serve."""
 
 
+class NoDeviceError(LuminalError, RuntimeError):
+    """A program for a GPU is run where that GPU is not."""
+
+
+class DriverError(LuminalError, RuntimeError):
+    """The driver of a GPU is not there, or a call of it has failed: what it was asked for and what it said."""
+
+
+class ProductError(LuminalError, ValueError):
+    """A folder that holds no product of `luminal build`, one of another version, or a damaged one."""
+
+
 class IndexOutOfRangeError(LuminalError, IndexError, RuntimeError):
     """An index of a gather or scatter lies outside the tensor at run time (torch raises either base)."""
 

@@ -29,6 +29,7 @@ MEANINGS = {
     "schedules": "where each part of a region runs, a line each",
     "placed": "explicit loops over tiles",
     "llvm": "LLVM IR for this machine",
+    "triton": "Triton's text for a GPU, a function each launch",
     "plan": "what a call runs, in order, and where values lie",
     "search": "the search as text",
     "config": "given as the option config, nothing is searched",

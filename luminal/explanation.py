@@ -17,32 +17,41 @@ CANDIDATES = 10
 """How many schedules of each kernel of a graph are timed at most, where the search is not done yet."""
 
 
-def explain(model: Any, *inputs: Any, html: str | os.PathLike[str] | None = None, **keywords: Any) -> str:
+def explain(
+    model: Any,
+    *inputs: Any,
+    target: str | None = None,
+    html: str | os.PathLike[str] | None = None,
+    **keywords: Any,
+) -> str:
     """Compile afresh and return the text of every level, from the graph down, once for each graph that is compiled.
 
     `model`: a module or function of PyTorch (compiled or not), which is run on the inputs; or a `Graph` or an exported
-    program, without inputs.  The levels "search" and "config" tell what was timed; the text of the others is
+    program, without inputs.  `target`: what it is compiled for; a GPU need not be here, since the model then runs
+    without the compiler.  The levels "search" and "config" tell what was timed; the text of the others is
     canonical: equal programs give equal text.  `html`: a file that is written, the same as one page that needs no
     other file; it has this machine's peak and bandwidth in it, which takes a few seconds to measure.
 
     OptionError where inputs are given to what takes none, and for a file that cannot be written.
     """
-    found = compiled_levels(model, inputs, keywords)
+    found = compiled_levels(model, inputs, keywords, target)
     if html is not None:
         write_page(found, Path(html))
     return "\n".join(explain_text(levels) for levels in found)
 
 
-def compiled_levels(model: Any, inputs: Sequence[Any], keywords: Mapping[str, Any]) -> list[Levels]:
+def compiled_levels(
+    model: Any, inputs: Sequence[Any], keywords: Mapping[str, Any], target: str | None = None
+) -> list[Levels]:
     """What `explain` tells, for each graph that is compiled."""
     from luminal.graph import Graph
 
     with collect() as found:
         if isinstance(model, Graph):
             _refuse(inputs, keywords, "a graph")
-            _compile_graph(model)
+            _compile_graph(model, target)
         else:
-            _compile_model(model, inputs, keywords)
+            _compile_model(model, inputs, keywords, target)
     return found
 
 
@@ -65,14 +74,20 @@ def _refuse(inputs: Sequence[Any], keywords: Mapping[str, Any], what: str) -> No
         raise OptionError(f"explain: {what} takes no inputs; {len(inputs) + len(keywords)} were given")
 
 
-def _compile_graph(graph: Graph) -> None:
+def _compile_graph(graph: Graph, target: str | None) -> None:
+    from luminal.compiler import compile_module
     from luminal.runtimes.cpu import CPURuntime
 
+    if target is not None:
+        compile_module(graph.module(), target, {"candidates": CANDIDATES})
+        return
     graph.build_search_space(CPURuntime)
     graph.search(CPURuntime(), CANDIDATES)
 
 
-def _compile_model(model: Any, inputs: Sequence[Any], keywords: Mapping[str, Any]) -> None:
+def _compile_model(
+    model: Any, inputs: Sequence[Any], keywords: Mapping[str, Any], target: str | None
+) -> None:
     import torch
     from torch.export import ExportedProgram
 
@@ -81,9 +96,16 @@ def _compile_model(model: Any, inputs: Sequence[Any], keywords: Mapping[str, Any
 
     if isinstance(model, ExportedProgram):
         _refuse(inputs, keywords, "an exported program")
-        compile_exported(model)
+        compile_exported(model, target=target)
         return
     plain = getattr(model, "_orig_mod", None) or getattr(model, "_torchdynamo_orig_callable", model)
     # A backend of its own: what other backends have compiled of the same code stays as it is, and is not used.
+    backend = Backend("luminal_explain", target)
+
+    def compile_alone(module: Any, given: Sequence[Any]) -> Any:
+        """Compile a graph and run it without the compiler: the device may not be here."""
+        backend(module, given)
+        return module
+
     with torch.no_grad():
-        torch.compile(plain, backend=Backend("luminal_explain", None))(*inputs, **keywords)
+        torch.compile(plain, backend=backend if target is None else compile_alone)(*inputs, **keywords)

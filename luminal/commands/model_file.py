@@ -21,6 +21,7 @@ from luminal.explanation import compiled_levels
 from luminal.graph import Graph
 from luminal.plan.gpu_product import Border, BorderTensor
 from luminal.runtimes.reference import graph_of
+from luminal.torch.product import ProductCall
 
 EXPECTED = "a graph (a luminal.Graph), or a model with its example_inputs (a tuple)"
 
@@ -43,10 +44,12 @@ def levels_of_file(path: Path, dims: Sequence[str]) -> list[Levels]:
 
 @dataclass(frozen=True)
 class Source:
-    """One hlo graph, what its border is to the user, pairs (output, input) that share memory, and expected sizes."""
+    """One hlo graph, what its border is to the user, how it is called, pairs (output, input) that share memory, and
+    expected sizes."""
 
     module: ModuleOp
     border: Border
+    call: ProductCall
     updates: tuple[tuple[int, int], ...] = ()
     hint: Mapping[str, int] = field(default_factory=dict[str, int])
 
@@ -82,7 +85,8 @@ def _graph_source(module: ModuleOp, hint: Mapping[str, int]) -> Source:
     graph = graph_of(module)
     inputs = tuple(BorderTensor(a.name_hint or str(a.index), "input", a.index) for a in graph.block.args)
     results = tuple(BorderTensor(str(n), "computed", n) for n in range(len(graph.output_types)))
-    return Source(module, Border(inputs, results), (), hint)
+    call = ProductCall.plain(graph.input_types, graph.output_types)
+    return Source(module, Border(inputs, results), call, (), hint)
 
 
 def _export(path: Path, names: Mapping[str, Any]) -> Any:
@@ -108,7 +112,7 @@ def _export(path: Path, names: Mapping[str, Any]) -> Any:
 def _exported_source(program: Any) -> Source:
     from torch.export.graph_signature import InputKind
 
-    from luminal.torch.export import UPDATES, import_exported
+    from luminal.torch.export import UPDATES, exported_call, import_exported
     from luminal.torch.options import TorchOptions
 
     found = import_exported(program, TorchOptions(strict=True))
@@ -131,7 +135,10 @@ def _exported_source(program: Any) -> Source:
 
     outputs = found.program.graph_signature.output_specs
     results = tuple(map(resulting, imported.outputs, outputs))
-    return Source(imported.module, Border(inputs, results), tuple(imported.updates), dict(imported.hints))
+    call = exported_call(found)
+    return Source(
+        imported.module, Border(inputs, results), call, tuple(imported.updates), dict(imported.hints)
+    )
 
 
 def _levels_of_text(path: Path, dims: Sequence[str]) -> list[Levels]:

@@ -1,4 +1,4 @@
-"""Sorts as ranks, for targets that have no library to sort: each element counts those before it.
+"""Sorts of short rows as ranks, for targets whose kernels do not sort: each element counts those before it.
 
     rank[i] = #{j : x[j] comes before x[i]};   place[k] = sum_i (rank[i] = k) * i;   value[k] = x[place[k]]
 
@@ -15,19 +15,26 @@ from xdsl.rewriter import InsertPoint
 from luminal.dialects.graph_op import GraphOp
 from luminal.dialects.primitive.build import PrimitiveBuilder, type_of
 from luminal.dialects.primitive.ops import PrimitiveOp
-from luminal.dim import as_dim
+from luminal.dim import as_dim, known_less_equal
 from luminal.dtype import i32, i64
+
+LONGEST = 512
+"""Elements of a row that is ranked: longer ones, and those of unknown size, are left to a library."""
 
 
 def rank_sorts(graph: GraphOp) -> None:
-    """Replace every sort of a graph of primitives."""
+    """Replace every sort of short rows of a graph of primitives."""
     for op in list(graph.block.ops):
-        if isinstance(op, PrimitiveOp) and op.name == "primitive.sort":
+        if isinstance(op, PrimitiveOp) and op.name == "primitive.sort" and _is_short(op):
             found = _ranked(op)
             for old, new in zip(op.results, found, strict=True):
                 old.replace_all_uses_with(new)
             op.detach()
             op.erase()
+
+
+def _is_short(op: PrimitiveOp) -> bool:
+    return known_less_equal(type_of(op.operands[0]).shape[op.integer("axis")], LONGEST)
 
 
 def _ranked(op: PrimitiveOp) -> tuple[SSAValue, SSAValue]:

@@ -17,8 +17,9 @@ from luminal.dialects.tensor_type import TensorType
 from luminal.dim import Symbol
 from luminal.dim.buckets import Box, box_text, holds
 from luminal.errors import UnsetDimError
+from luminal.plan.bindings import require_constants
 from luminal.plan.constants import Constant
-from luminal.plan.executable import REMEMBERED, PlanExecutable, require_constants, sizes_of
+from luminal.plan.executable import REMEMBERED, PlanExecutable, sizes_of
 from luminal.stats import Stats
 
 Array = NDArray[Any]
@@ -55,7 +56,7 @@ class BucketedExecutable:
         self.dim_names = tuple(symbol.name for symbol in symbols)
         first = programs[0][1]
         self.call_inputs, self.updates = first.call_inputs, first.updates
-        self._positions = first.plan.constants
+        self._positions = [position for position in first.plan.constants if position < first.plan.given]
         self._lock = threading.Lock()
         self._of_thread = threading.local()
         self._last = _Bindings({}, set())

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import threading
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -21,13 +19,13 @@ from luminal.errors import (
     LuminalError,
     ShapeError,
     UnsetDimError,
-    UnsetInputError,
 )
 from luminal.options import thread_count
+from luminal.plan.bindings import Bindings, Bound
 from luminal.plan.constants import Constant, Epoch, data_array, packed_array
 from luminal.plan.frames import Frame
 from luminal.plan.kernels import InterpretedKernel, Kernel, memory_view
-from luminal.plan.library import run_library
+from luminal.plan.library import as_torch, run_library
 from luminal.plan.native_entry import CHECK_FAILED, FrameLayout, segment_names, unpack_status
 from luminal.plan.plan import KernelStep, LibraryStep, Plan, Storage
 from luminal.runtimes.memory import allocate
@@ -38,34 +36,8 @@ _SEGMENT = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
 _ARENA = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)
 _CHECKS: dict[str, type[LuminalError]] = {"index": IndexOutOfRangeError, "division": DivisionByZeroError}
 
-MOST_BOUND = 64
-"""Sets of constants whose layouts are kept: of as many layers of a model that are compiled as one."""
 REMEMBERED = 4096
 """Sizes whose arena is remembered, so that they need no checks again."""
-
-
-class Bound:
-    """Constants of a plan that are laid out: what goes into every frame's slots, and the memory behind it: data of the
-    graph, and what is `packed`."""
-
-    def __init__(
-        self,
-        constants: tuple[Constant, ...],
-        slots: list[int],
-        data: list[Array],
-        packed: list[Array],
-        epoch: int,
-    ) -> None:
-        self.constants, self.slots, self.data, self.packed, self.epoch = constants, slots, data, packed, epoch
-
-    def is_of(self, constants: Sequence[Constant]) -> bool:
-        """Whether it is what these constants are now; those without an owner may have changed."""
-        return self.epoch == Epoch.current and all(
-            new.owner is not None
-            and new.owner is old.owner
-            and (new.address, new.version) == (old.address, old.version)
-            for new, old in zip(constants, self.constants, strict=True)
-        )
 
 
 class PlanExecutable:
@@ -104,11 +76,9 @@ class PlanExecutable:
         self._frames: list[Frame] = []
         self._constants = tuple(position for position in plan.constants if position < plan.given)
         """Positions of the constant inputs that callers give; folds compute the others."""
-        self._recent: OrderedDict[tuple[tuple[int, int], ...], Bound] = OrderedDict()
-        """What was bound lately, by owners and addresses: instances of one model may share an executable."""
-        self._lock = threading.Lock()
-        self._of_thread = threading.local()
-        self._last: Bound | None = None if self._constants else self._bind(())
+        self._bindings = Bindings(self._constants, self._bind)
+        if not self._constants:
+            self._bindings.bind({})
 
     def _native_segments(self, entry: Mapping[str, int]) -> list[tuple[Any, int]]:
         """What follows `start`: (function, -1) for native segments, (None, step) for library steps."""
@@ -138,7 +108,7 @@ class PlanExecutable:
     @property
     def packed(self) -> tuple[Array, ...]:
         """What is laid out anew of the constants that are bound."""
-        return () if self._last is None else tuple(self._last.packed)
+        return () if self._bindings.last is None else tuple(self._bindings.last.packed)
 
     @property
     def stats(self) -> dict[str, Any]:
@@ -152,26 +122,9 @@ class PlanExecutable:
         Their memory must stay where it is, and unchanged, until they are bound again.  They are for the calls of this
         thread, and of threads that have bound none.
         """
-        require_constants(self._constants, constants)
-        wanted = tuple(constants[position] for position in self._constants)
-        key = tuple((id(constant.owner), constant.address) for constant in wanted)
-        with self._lock:
-            bound = self._recent.get(key)
-            if bound is None or not bound.is_of(wanted):
-                bound = self._recent[key] = self._bind(wanted)
-            self._recent.move_to_end(key)
-            if len(self._recent) > MOST_BOUND:
-                self._recent.popitem(last=False)
-        self._use(bound)
-
-    def _use(self, bound: Bound) -> None:
-        self._of_thread.bound = self._last = bound
-
-    def _in_use(self) -> Bound | None:
-        return getattr(self._of_thread, "bound", self._last)
+        self._bindings.bind(constants)
 
     def _bind(self, constants: tuple[Constant, ...]) -> Bound:
-        """UnsetInputError where constants are wanted that were never bound."""
         plan = self.plan
         epoch = Epoch.current
         own = [data_array(data) for data in plan.data]
@@ -211,15 +164,6 @@ class PlanExecutable:
         view = memory_view(constant.address, type_.elements.evaluate({}), type_.dtype)
         return view.view(type_.dtype.bit_carrier), constant
 
-    def _current(self) -> Bound:
-        bound = self._in_use()
-        if bound is None:
-            raise UnsetInputError(f"constant inputs {list(self._constants)} were never bound")
-        if bound.epoch != Epoch.current:  # parameters that changed unseen are folded and laid out anew
-            bound = self._bind(bound.constants)
-            self._use(bound)
-        return bound
-
     # ---- calls
 
     def run_pointers(self, inputs: Sequence[int], dims: Sequence[int], outputs: Sequence[int]) -> None:
@@ -234,7 +178,7 @@ class PlanExecutable:
         threads = self._threads()
         key = (tuple(dims), threads)
         arena = self._sizes.get(key)
-        bound = self._current()
+        bound = self._bindings.current()
         try:
             frame = self._frames.pop()  # in one step: another thread may take the last one
         except IndexError:
@@ -295,7 +239,7 @@ class PlanExecutable:
     def _bind_arrays(self, arrays: list[Array]) -> None:
         if not self._constants:
             return
-        bound = self._in_use()
+        bound = self._bindings.in_use()
         given = [arrays[position] for position in self._constants]
         addresses = [array.ctypes.data for array in given]
         # what is bound is kept alive, so an equal address is the same memory
@@ -307,16 +251,7 @@ class PlanExecutable:
     def _arena_for(self, frame: Frame, key: tuple[tuple[int, ...], int]) -> int:
         """Bytes of the arena for sizes that are new: they are checked first."""
         dims, threads = key
-        if len(dims) != len(self.dim_names):
-            raise UnsetDimError(f"the graph has dims {self.dim_names}; values given are {dims}")
-        for symbol, value in zip(self.plan.symbols, dims, strict=True):
-            symbol.check(value)
-        values = dict(zip(self.dim_names, dims, strict=True))
-        for condition in self.plan.conditions:
-            excused = condition.unless is not None and condition.unless.evaluate(values) == 0
-            if not excused and condition.least.evaluate(values) < 0:
-                where = f" ({condition.source})" if condition.source else ""
-                raise ShapeError(f"{condition.message}{where}, with {_dims_text(values)}")
+        checked_sizes(self.plan, dims)
         slots = self.layout
         frame.slots[slots.dims : slots.dims + len(dims)] = list(dims)
         frame.slots[slots.threads] = threads
@@ -342,10 +277,11 @@ class PlanExecutable:
             return np.lib.stride_tricks.as_strided(flat, shape, strides)
 
         try:
-            operands, outputs = ([view(value) for value in side] for side in (step.arguments, step.outputs))
+            sides = (step.arguments, step.outputs)
+            operands, outputs = ([as_torch(view(value)) for value in side] for side in sides)
             run_library(step.op, dict(step.attributes), operands, outputs, values)
         except LuminalError as error:
-            raise type(error)(_with_sources(str(error), step.sources)) from error
+            raise type(error)(with_sources(str(error), step.sources)) from error
 
     def _fail(self, status: int, dims: tuple[int, ...]) -> None:
         """Raise what a nonzero status says."""
@@ -353,22 +289,36 @@ class PlanExecutable:
         step = self.plan.steps[number]
         assert isinstance(step, KernelStep)
         if code == CHECK_FAILED:
-            raise _CHECKS[step.check](_with_sources(step.message, step.sources))
+            raise check_error(step)
         kernel = self.kernels[step.kernel]
         if isinstance(kernel, InterpretedKernel) and kernel.error is not None:
             error, kernel.error = kernel.error, None
             raise error
         values = _dims_text(dict(zip(self.dim_names, dims, strict=True)))
         raise CompileError(
-            _with_sources(f"kernel {step.kernel} failed with status {code}, with {values}", step.sources)
+            with_sources(f"kernel {step.kernel} failed with status {code}, with {values}", step.sources)
         )
 
 
-def require_constants(positions: Sequence[int], constants: Mapping[int, Constant]) -> None:
-    """UnsetInputError where a constant input has no data."""
-    missing = [position for position in positions if position not in constants]
-    if missing:
-        raise UnsetInputError(f"constant inputs {missing} have no data")
+def checked_sizes(plan: Plan, dims: Sequence[int]) -> dict[str, int]:
+    """The sizes of a call by name; UnsetDimError, DimRangeError, and ShapeError where they break a condition."""
+    names = tuple(symbol.name for symbol in plan.symbols)
+    if len(dims) != len(names):
+        raise UnsetDimError(f"the graph has dims {names}; values given are {tuple(dims)}")
+    for symbol, value in zip(plan.symbols, dims, strict=True):
+        symbol.check(value)
+    values = dict(zip(names, dims, strict=True))
+    for condition in plan.conditions:
+        excused = condition.unless is not None and condition.unless.evaluate(values) == 0
+        if not excused and condition.least.evaluate(values) < 0:
+            where = f" ({condition.source})" if condition.source else ""
+            raise ShapeError(f"{condition.message}{where}, with {_dims_text(values)}")
+    return values
+
+
+def check_error(step: KernelStep) -> LuminalError:
+    """What is raised where a check has failed."""
+    return _CHECKS[step.check](with_sources(step.message, step.sources))
 
 
 def sizes_of(
@@ -383,7 +333,7 @@ def sizes_of(
     return values
 
 
-def _with_sources(message: str, sources: Sequence[str]) -> str:
+def with_sources(message: str, sources: Sequence[str]) -> str:
     return f"{message} ({', '.join(sources)})" if sources else message
 
 

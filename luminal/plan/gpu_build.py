@@ -3,7 +3,8 @@
     hlo --lower--> primitive --cuts by the GPU's model--> regions --candidates--> Triton --ahead of time--> machine code
 
 Of each region the first candidate in the model's order is taken whose machine code its compiler does not refuse: none
-that spills registers or asks for more shared memory than there is.  Nothing is run.
+that spills registers or asks for more shared memory than there is.  A `judge` that has the device chooses among the
+first few of them by their times.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import hashlib
 import itertools
 import os
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 from xdsl.dialects.builtin import ModuleOp
@@ -20,26 +21,31 @@ from xdsl.dialects.builtin import ModuleOp
 from luminal.dialects.kernel.region_text import region_text
 from luminal.dialects.kernel.terms import Region
 from luminal.dim import Dim, as_dim
-from luminal.emit_triton.aot import CompiledKernel, compile_kernel
+from luminal.emit_triton.aot import CompiledKernel, compile_kernel, signature_type
 from luminal.emit_triton.kernel import TritonKernel
 from luminal.emit_triton.resources import refusal
 from luminal.emit_triton.targets import GpuTarget, target_named
-from luminal.errors import CompilationError, UnsupportedTargetError
+from luminal.errors import CompilationError, CompileError
+from luminal.passes.cuts import Partition
 from luminal.passes.form_regions import form_regions
 from luminal.passes.region_graph import CheckStep, OpaqueStep, RegionGraph, RegionStep
 from luminal.passes.value_graph import Interface
 from luminal.plan.assemble import outline_of
 from luminal.plan.build import KernelFacts, build_plan
+from luminal.plan.gpu_code import GpuCode, GpuLaunch
 from luminal.plan.plan import Plan
+from luminal.runtimes.gpu_device import Code
 from luminal.runtimes.reference import graph_of
 from luminal.search.forms import Forms
 from luminal.search.gpu_candidates import GpuCandidate, GpuPricer
 from luminal.search.gpu_cuts import GpuCutSearch
-from luminal.search.hlo_search import Lowered
+from luminal.search.hlo_search import HloSearch, Lowered
 from luminal.search.samples import Samples, sample_sizes
 
 TRIES = 12
 """Candidates of a region that are compiled, until one is not refused; after them plain loops."""
+SCRATCH = ("global_scratch_size", "profile_scratch_size")
+"""Memory that Triton's convention lets a kernel ask its launcher for."""
 ALIGNMENT = 256
 """Bytes that each workspace begins at a multiple of."""
 
@@ -68,6 +74,37 @@ class GpuProgram:
     target: GpuTarget
     plan: Plan
     functions: Mapping[str, GpuFunction]
+    lowered: Lowered
+    rewrites: Mapping[str, str]
+    """What became of each rewrite of the hlo graph that was priced."""
+
+    @property
+    def codes(self) -> dict[str, GpuCode]:
+        """What each function launches, by name."""
+        return {name: code_of(function, self.target) for name, function in self.functions.items()}
+
+
+def code_of(function: GpuFunction, target: GpuTarget) -> GpuCode:
+    """What a function launches."""
+    launches: list[GpuLaunch] = []
+    for kernel, compiled in zip(function.kernels, function.compiled, strict=True):
+        scratch = [name for name in SCRATCH if compiled.metadata.get(name)]
+        if scratch:
+            raise CompileError(f"kernel {kernel.name} wants {', '.join(scratch)}, which no launch provides")
+        code = Code(
+            compiled.binary,
+            compiled.metadata["name"],
+            compiled.resources.warps * target.machine.warp,
+            compiled.resources.shared,
+            tuple(map(signature_type, kernel.parameters)),
+        )
+        launches.append(GpuLaunch(code, kernel.grid))
+    symbols = tuple(function.candidate.function.symbols.data)
+    return GpuCode(symbols, function.workspaces, tuple(launches))
+
+
+Judge = Callable[[Region, Samples, "Sequence[GpuFunction]", Sequence[Region]], int]
+"""Runs functions of a region, whose forms stand beside them, and gives the number of the best."""
 
 
 def build_for_gpu(
@@ -76,70 +113,87 @@ def build_for_gpu(
     updates: Sequence[tuple[int, int]] = (),
     hint: Mapping[str, int] | None = None,
     progress: Callable[[str], None] = lambda text: None,
+    *,
+    constants: Sequence[int] = (),
+    mode: str = "default",
+    judge: Judge | None = None,
+    tried: int = 1,
 ) -> GpuProgram:
     """Compile a module of one hlo graph; the module itself is left as it is.
 
-    `updates`: pairs (output, input) that share memory; `hint`: expected sizes; `progress` is told how far it has come.
-    Raises UnsupportedTargetError for a target that is not known, and for graphs with operations that only a host runs;
-    CompilationError where no candidate of a region can be compiled.
+    `updates`: pairs (output, input) that share memory; `hint`: expected sizes; `progress` is told how far it has come;
+    `constants`: positions of inputs that do not change from call to call; `mode` says how many rewrites are priced;
+    `judge` chooses among `tried` candidates of a region.
+
+    Raises UnsupportedTargetError for a target that is not known; CompilationError where no candidate of a region can
+    be compiled.
     """
-    device = target_named(target)
+    device, expected = target_named(target), dict(hint or {})
     module = module.clone()
     graph = graph_of(module)
-    Interface(destinations=dict(updates)).attach(graph)
+    Interface(constants=frozenset(constants), destinations=dict(updates)).attach(graph)
     progress("lowering")
-    lowered = Lowered.of(module, has_sort=False)
-    samples = sample_sizes(lowered.graph.symbols, hint or {}, lowered.partition.requirements)
     pricer, forms = GpuPricer(device.machine, graph.licences), Forms(graph.licences)
+
+    def cutting(partition: Partition, samples: Samples, estimates: dict[str, list[float]]) -> GpuCutSearch:
+        return GpuCutSearch(partition, pricer, samples, forms, estimates)
+
+    search = HloSearch(module, cutting, expected, mode, ranks=True)
+    lowered = search.run()
+    samples = sample_sizes(lowered.graph.symbols, expected, lowered.partition.requirements)
     progress("choosing cuts")
-    cuts = GpuCutSearch(lowered.partition, pricer, samples, forms).run()
+    cuts = cutting(lowered.partition, samples, search.estimates).run()
     regions = form_regions(lowered.partition, cuts)
-    _check_steps(regions, device)
-    functions = _functions(regions, samples, pricer, forms, device, progress)
+    choice = _Choice(regions, samples, pricer, forms, device, judge, tried)
+    functions = choice.run(progress)
     facts = {
         key: KernelFacts(
             function.name, tuple(function.candidate.function.symbol_names), function.workspace_bytes
         )
         for key, function in functions.items()
     }
-    plan = build_plan(outline_of(lowered.graph, samples.expected), regions, facts, {})
-    return GpuProgram(device, plan, {function.name: function for function in functions.values()})
+    plan = build_plan(outline_of(lowered.graph, samples.expected, lowered.folds), regions, facts, {})
+    named = {function.name: function for function in functions.values()}
+    return GpuProgram(device, plan, named, lowered, search.verdicts)
 
 
-def _check_steps(regions: RegionGraph, target: GpuTarget) -> None:
-    for step in regions.steps:
-        if isinstance(step, OpaqueStep):
-            where = f" ({', '.join(step.sources)})" if step.sources else ""
-            raise UnsupportedTargetError(
-                f"{step.op}{where} runs in a library of the host; target {target.name!r} has no kernel for it"
-            )
+@dataclass
+class _Choice:
+    """The choice of a function for each different region."""
 
+    regions: RegionGraph
+    samples: Samples
+    pricer: GpuPricer
+    forms: Forms
+    target: GpuTarget
+    judge: Judge | None
+    tried: int
 
-def _functions(
-    regions: RegionGraph,
-    samples: Samples,
-    pricer: GpuPricer,
-    forms: Forms,
-    target: GpuTarget,
-    progress: Callable[[str], None],
-) -> dict[str, GpuFunction]:
-    """A function for each different region, by its key; compilers run beside each other."""
-    steps = {step.key: step for step in regions.steps if not isinstance(step, OpaqueStep)}
-    done = itertools.count(1)
+    def run(self, progress: Callable[[str], None]) -> dict[str, GpuFunction]:
+        """A function for each different region, by its key; compilers run beside each other, the device alone."""
+        steps = {step.key: step for step in self.regions.steps if not isinstance(step, OpaqueStep)}
+        done = itertools.count(1)
 
-    def chosen(key: str) -> GpuFunction:
-        function = _chosen(names[key], listed[key], target)
-        progress(f"kernel {next(done)} of {len(steps)}")
-        return function
+        def compiled(key: str) -> list[GpuFunction]:
+            found = _chosen(names[key], listed[key], self.target, self.tried)
+            progress(f"kernel {next(done)} of {len(steps)}")
+            return found
 
-    names = {key: f"kernel_{_digest(step.region)}" for key, step in steps.items()}
-    listed: dict[str, list[GpuCandidate]] = {}
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        futures = {}
-        for key, step in steps.items():
-            listed[key] = _candidates(step, names[key], samples, pricer, forms)
-            futures[key] = pool.submit(chosen, key)
-        return {key: future.result() for key, future in futures.items()}
+        names = {key: f"kernel_{_digest(step.region)}" for key, step in steps.items()}
+        listed: dict[str, list[GpuCandidate]] = {}
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            futures: dict[str, Future[list[GpuFunction]]] = {}
+            for key, step in steps.items():
+                listed[key] = _candidates(step, names[key], self.samples, self.pricer, self.forms)
+                futures[key] = pool.submit(compiled, key)
+            return {key: self._best(steps[key], future.result()) for key, future in futures.items()}
+
+    def _best(self, step: RegionStep | CheckStep, found: Sequence[GpuFunction]) -> GpuFunction:
+        if self.judge is None or len(found) == 1:
+            return found[0]
+        forms = [self.forms.find(step.region, step.key, function.candidate.form) for function in found]
+        known = [form for form in forms if form is not None]
+        return found[self.judge(step.region, self.samples.of(step.symbols), found, known)]
 
 
 def _digest(region: Region) -> str:
@@ -157,8 +211,11 @@ def _candidates(
     return [*others[:TRIES], last]
 
 
-def _chosen(name: str, candidates: Sequence[GpuCandidate], target: GpuTarget) -> GpuFunction:
-    """The first candidate whose kernels are not refused; where all are, the last that can run, if slowly."""
+def _chosen(
+    name: str, candidates: Sequence[GpuCandidate], target: GpuTarget, count: int
+) -> list[GpuFunction]:
+    """The first `count` candidates whose kernels are not refused; where all are, the last that can run, if slowly."""
+    found: list[GpuFunction] = []
     refused: list[str] = []
     slow: GpuFunction | None = None
     error: CompilationError | None = None
@@ -173,14 +230,19 @@ def _chosen(name: str, candidates: Sequence[GpuCandidate], target: GpuTarget) ->
         function = GpuFunction(name, candidate, kernels, compiled, *_workspaces(kernels[0]), tuple(refused))
         reasons = [reason for each in compiled if (reason := refusal(each.resources, target)) is not None]
         if not reasons:
-            return function
+            found.append(function)
+            if len(found) == count:
+                return found
+            continue
         refused.append(f"{candidate}: {reasons[0]}")
         if all(each.resources.shared <= target.machine.program_shared for each in compiled):
             slow = function
-    if slow is not None:
-        return slow
-    assert error is not None
-    raise error
+    if slow is not None and not found:
+        return [slow]
+    if not found:
+        assert error is not None
+        raise error
+    return found
 
 
 def _workspaces(kernel: TritonKernel) -> tuple[tuple[Dim, ...], Dim]:

@@ -1,6 +1,6 @@
-"""What a build for a GPU leaves in a folder: machine code, texts, the plan, and a manifest that says how to launch it.
+"""What a build for a GPU leaves in a product's folder: machine code, texts, the plan, and how to launch it.
 
-    manifest.json   target, versions, parameters and inputs, outputs, kernels with their launches and resources
+    manifest.json   target, parameters and inputs, outputs, kernels with their launches and resources
     plan.txt        the plan as text: what is called in which order, on which memory
     plan.json       the same as data (`luminal.plan.plan.plan_from_json`)
     kernels/        of each kernel NAME.cubin or NAME.hsaco, NAME.ptx or NAME.amdgcn, and NAME.py, Triton's text
@@ -11,12 +11,8 @@ row-major order.
 
 from __future__ import annotations
 
-import json
-import shutil
-import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +24,11 @@ from luminal.emit_triton.resources import occupancy
 from luminal.emit_triton.worker import ASSEMBLY, BINARY
 from luminal.errors import OptionError
 from luminal.plan.gpu_build import GpuFunction, GpuProgram
-from luminal.plan.plan import KernelStep, plan_to_json
+from luminal.plan.plan import LibraryStep, PlanStep, plan_to_json
+from luminal.plan.product_folder import ProductData, write_folder
 
-FORMAT = 1
 TRAILING = ("global scratch", "profile scratch")
-"""Pointers that Triton's calling convention adds behind a kernel's own parameters; null where their sizes are 0."""
+"""Pointers that Triton's calling convention adds behind a kernel's own parameters; null, since their sizes are 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,29 +55,12 @@ class Border:
     results: tuple[BorderTensor, ...]
 
 
-def check_folder(folder: Path) -> None:
-    """OptionError where a product cannot be written there: it exists and is no empty folder, or its parent is none."""
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise OptionError(f"{folder} exists and is not an empty folder; name one that does not exist")
-    if not folder.parent.is_dir():
-        raise OptionError(f"{folder.parent} is no folder: {folder.name} cannot be made in it")
+def write_product(program: GpuProgram, border: Border, data: ProductData, folder: Path) -> None:
+    """Write a program; errors as `write_folder`."""
+    write_folder(folder, data, [program.plan], lambda made: _write(program, border, made))
 
 
-def write_product(program: GpuProgram, border: Border, folder: Path) -> None:
-    """Write a program; the folder appears whole or not at all.  OptionError where it cannot be written."""
-    check_folder(folder)
-    try:
-        with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as made:
-            whole = Path(made) / "product"
-            _write(program, border, whole)
-            if folder.exists():
-                folder.rmdir()
-            shutil.move(whole, folder)
-    except OSError as error:
-        raise OptionError(f"{folder}: {error.strerror}") from None
-
-
-def _write(program: GpuProgram, border: Border, folder: Path) -> None:
+def _write(program: GpuProgram, border: Border, folder: Path) -> dict[str, Any]:
     kernels = folder / "kernels"
     kernels.mkdir(parents=True)
     backend = program.target.backend
@@ -92,24 +71,23 @@ def _write(program: GpuProgram, border: Border, folder: Path) -> None:
             (kernels / f"{kernel.name}.py").write_text(kernel.source)
     (folder / "plan.txt").write_text(str(program.plan))
     (folder / "plan.json").write_text(plan_to_json(program.plan))
-    (folder / "manifest.json").write_text(json.dumps(manifest(program, border), indent=1) + "\n")
+    return manifest(program, border)
 
 
 def manifest(program: GpuProgram, border: Border) -> dict[str, Any]:
     """What one must know to run a program; OptionError where the border is not that of its graph."""
     plan, target = program.plan, program.target
-    if len(border.inputs) != len(plan.inputs):
-        raise OptionError(f"the graph has {len(plan.inputs)} inputs, not {len(border.inputs)}")
-    inputs = zip(border.inputs, plan.inputs, strict=True)
+    if len(border.inputs) != plan.given:
+        raise OptionError(f"the graph has {plan.given} inputs, not {len(border.inputs)}")
+    inputs = zip(border.inputs, plan.inputs[: plan.given], strict=True)
     return {
-        "format": FORMAT,
         "target": {
             "name": target.name,
             "backend": target.backend,
             "architecture": target.architecture,
             "warp": target.machine.warp,
         },
-        "versions": {"luminal": version("luminal"), "triton": triton_version()},
+        "triton": triton_version(),
         "dims": {s.name: {"min": s.minimum, "max": s.maximum} for s in plan.symbols},
         "alignment": ALIGNMENT,
         "inputs": [{**asdict(each), **_tensor(type_)} for each, type_ in inputs],
@@ -123,7 +101,7 @@ def manifest(program: GpuProgram, border: Border) -> dict[str, Any]:
             "below": plan.arena.below,
             "order": plan.arena.order,
         },
-        "steps": [_step(step) for step in plan.steps if isinstance(step, KernelStep)],
+        "steps": [_step(step) for step in plan.steps],
         "functions": {name: _function(program, each) for name, each in program.functions.items()},
     }
 
@@ -132,7 +110,9 @@ def _tensor(type_: TensorType) -> dict[str, Any]:
     return {"dtype": type_.dtype.name, "shape": [str(size) for size in type_.shape]}
 
 
-def _step(step: KernelStep) -> dict[str, Any]:
+def _step(step: PlanStep) -> dict[str, Any]:
+    if isinstance(step, LibraryStep):
+        return {"library": step.op, "arguments": step.arguments, "outputs": step.outputs}
     found: dict[str, Any] = {
         "function": step.kernel,
         "arguments": step.arguments,
@@ -149,6 +129,7 @@ def _function(program: GpuProgram, function: GpuFunction) -> dict[str, Any]:
         "schedule": str(function.candidate.schedule),
         "estimated_seconds": function.candidate.seconds[0],
         "workspace_bytes": str(function.workspace_bytes),
+        "symbols": [[s.name, s.minimum, s.maximum] for s in function.candidate.function.symbols.data],
         "workspaces": [str(offset) for offset in function.workspaces],
         "launches": [_launch(program, kernel, compiled) for kernel, compiled in launches],
         "refused": function.refused,
@@ -160,10 +141,11 @@ def _launch(program: GpuProgram, kernel: TritonKernel, compiled: CompiledKernel)
     return {
         "file": f"kernels/{kernel.name}.{BINARY[target.backend]}",
         "symbol": metadata["name"],
-        "grid": [str(kernel.grid), "1", "1"],
+        "grid": str(kernel.grid),
         "threads": compiled.resources.warps * target.machine.warp,
         "shared_bytes": compiled.resources.shared,
         "parameters": [_parameter(parameter) for parameter in kernel.parameters],
+        "signature": [signature_type(parameter) for parameter in kernel.parameters],
         "trailing": [
             {"name": name, "bytes": metadata.get(f"{name.split()[0]}_scratch_size", 0)} for name in TRAILING
         ],
@@ -174,4 +156,10 @@ def _launch(program: GpuProgram, kernel: TritonKernel, compiled: CompiledKernel)
 def _parameter(parameter: Parameter) -> Mapping[str, Any]:
     kinds = {prefix: kind for kind, prefix in PREFIX.items()}
     kind = kinds[parameter.name.rstrip("0123456789")] if parameter.is_pointer else "size"
-    return {"name": parameter.name, "type": signature_type(parameter), "kind": kind}
+    return {
+        "name": parameter.name,
+        "type": signature_type(parameter),
+        "kind": kind,
+        "divisor": parameter.divisor,
+        "elements": None if parameter.elements is None else str(parameter.elements),
+    }

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from luminal.dtype import dtype_of
@@ -15,9 +14,8 @@ if TYPE_CHECKING:
     import torch
 
 Array = NDArray[Any]
-Operation = Callable[
-    [Mapping[str, Any], Sequence[Array], Mapping[str, int], Sequence[Array]], Sequence[Array]
-]
+Tensors = Sequence["torch.Tensor"]
+Operation = Callable[[Mapping[str, Any], Tensors, Mapping[str, int], Tensors], Tensors]
 """Attributes, operands, sizes and the memory of the results, which it may write to; gives the results."""
 
 
@@ -39,46 +37,39 @@ def as_numpy(tensor: torch.Tensor) -> Array:
 
 
 def _sort(
-    attributes: Mapping[str, Any],
-    operands: Sequence[Array],
-    dims: Mapping[str, int],
-    outputs: Sequence[Array],
-) -> Sequence[Array]:
+    attributes: Mapping[str, Any], operands: Tensors, dims: Mapping[str, int], outputs: Tensors
+) -> Tensors:
     """Stable, NaN largest: values and their i64 positions along one axis."""
     import torch
 
     del dims, outputs
-    values, positions = torch.sort(
-        as_torch(operands[0]), dim=attributes["axis"], descending=bool(attributes["descending"]), stable=True
-    )
-    return [as_numpy(values), as_numpy(positions)]
+    axis, descending = attributes["axis"], bool(attributes["descending"])
+    return torch.sort(operands[0], dim=axis, descending=descending, stable=True)
 
 
-def run_extern(
-    attributes: Mapping[str, Any],
-    operands: Sequence[Array],
-    dims: Mapping[str, int],
-    outputs: Sequence[Array] = (),
-) -> Sequence[Array]:
+def _extern(
+    attributes: Mapping[str, Any], operands: Tensors, dims: Mapping[str, int], outputs: Tensors
+) -> Tensors:
     """The results of an operation of torch, which its payload names; in `outputs` where it is told to write there."""
     from luminal.torch.extern import call_extern
 
-    tensors, places = ([as_torch(array) for array in arrays] for arrays in (operands, outputs))
-    results = call_extern(str(attributes["payload"]), tensors, dims, places)
-    return [as_numpy(result) for result in results]
+    return call_extern(str(attributes["payload"]), operands, dims, outputs)
 
 
-OPERATIONS: dict[str, Operation] = {"sort": _sort, "extern": run_extern}
+OPERATIONS: dict[str, Operation] = {"sort": _sort, "extern": _extern}
+
+
+def run_extern(
+    attributes: Mapping[str, Any], operands: Sequence[Array], dims: Mapping[str, int]
+) -> Sequence[Array]:
+    """The results of an operation of torch on arrays."""
+    return [as_numpy(result) for result in _extern(attributes, list(map(as_torch, operands)), dims, ())]
 
 
 def run_library(
-    op: str,
-    attributes: Mapping[str, Any],
-    operands: Sequence[Array],
-    outputs: Sequence[Array],
-    dims: Mapping[str, int],
+    op: str, attributes: Mapping[str, Any], operands: Tensors, outputs: Tensors, dims: Mapping[str, int]
 ) -> None:
-    """Run an operation and copy its results into `outputs`.
+    """Run an operation, on the device of its operands, and copy its results into `outputs`.
 
     OutputError where a result has another shape or dtype than the plan has for it.
     """
@@ -90,8 +81,8 @@ def run_library(
     for number, (result, output) in enumerate(zip(results, outputs, strict=True)):
         if result.shape != output.shape or result.dtype != output.dtype:
             raise OutputError(
-                f"result {number} of {op} is {result.dtype}{list(result.shape)}; "
-                f"the plan has {output.dtype}{list(output.shape)}"
+                f"result {number} of {op} is {dtype_of(result.dtype)}{list(result.shape)}; "
+                f"the plan has {dtype_of(output.dtype)}{list(output.shape)}"
             )
-        if result.ctypes.data != output.ctypes.data:
-            np.copyto(output, result)
+        if result.data_ptr() != output.data_ptr():
+            output.copy_(result)

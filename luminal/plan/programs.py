@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
-from luminal.dialects.graph_op import GraphOp
+from luminal.dialects.tensor_type import TensorType
+from luminal.dim import Symbol
 from luminal.dim.buckets import Box, box_text
 from luminal.emit_cpu.cache import read_entry, write_entry
 from luminal.emit_cpu.jit import load_object
@@ -27,7 +28,8 @@ class Program:
     """What runs for the sizes of a box.
 
     `entry`: the object of its native entry; `keys`: under which that and its kernels, by name, are in the cache, None
-    where they are not; `levels`: its text at each level that was asked for.
+    where they are not; `levels`: its text at each level that was asked for; `images`: the objects of its kernels, by
+    name, where they were made here.
     """
 
     box: Box
@@ -36,6 +38,18 @@ class Program:
     entry: bytes
     keys: tuple[str, Mapping[str, str]] | None = None
     levels: dict[str, str] = field(default_factory=dict[str, str])
+    images: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
+
+
+class Interface(Protocol):
+    """The border of a graph."""
+
+    @property
+    def symbols(self) -> Sequence[Symbol]: ...
+    @property
+    def input_types(self) -> Sequence[TensorType]: ...
+    @property
+    def output_types(self) -> Sequence[TensorType]: ...
 
 
 class LoadedKernels:
@@ -90,7 +104,7 @@ def _program(data: Mapping[str, Any], kernels: LoadedKernels) -> Program | None:
     return Program(box, plan_from_json(data["plan"]), loaded, entry)
 
 
-def executable_of(graph: GraphOp, programs: Sequence[Program], stats: Stats) -> Compiled:
+def executable_of(graph: Interface, programs: Sequence[Program], stats: Stats) -> Compiled:
     """What runs the programs of a graph; their figures are noted in `stats`."""
     several = len(programs) > 1
     made: list[tuple[Box, PlanExecutable]] = []

@@ -138,7 +138,11 @@ class Runtime(ABC):
                     f"but has data of shape {shape_text(array.shape)}"
                 )
             inputs.append(array.reshape(shape))
-        self._results = list(executable.run(inputs, dims))
+        self._results = self.run(executable, inputs, dims)
+
+    def run(self, executable: Executable, inputs: Sequence[Array], dims: Mapping[str, int]) -> list[Array]:
+        """Run on arrays that have been checked."""
+        return list(executable.run(inputs, dims))
 
     def _check_dims(self, interface: GraphInterface, given: Mapping[str, int]) -> dict[str, int]:
         for name in given:
@@ -160,6 +164,12 @@ class Runtime(ABC):
 
     def get_numpy(self, output: Tensor) -> Array:
         """The value of an output after the last `execute`, with its shape and dtype (see `DType.numpy`)."""
+        position = self.result_position(output)
+        assert self._results is not None
+        return self._results[position]
+
+    def result_position(self, output: Tensor) -> int:
+        """The number of an output that has a value; OutputError for others."""
         interface, _ = self._loaded()
         position = _position(interface.outputs, output)
         if position is None:
@@ -169,7 +179,7 @@ class Runtime(ABC):
             )
         if self._results is None:
             raise OutputError(f"{output.described()} has no value yet; call execute")
-        return self._results[position]
+        return position
 
     def get_f64(self, output: Tensor) -> Array:
         """The elements of a f64 output, flat and row-major; so do the others for theirs. DTypeError."""

@@ -20,10 +20,17 @@ from luminal.search.samples import Samples
 class GpuCutSearch(CutSearch):
     """Prices cuts of one graph for one GPU."""
 
-    def __init__(self, partition: Partition, pricer: GpuPricer, samples: Samples, forms: Forms) -> None:
+    def __init__(
+        self,
+        partition: Partition,
+        pricer: GpuPricer,
+        samples: Samples,
+        forms: Forms,
+        estimates: dict[str, list[float]] | None = None,
+    ) -> None:
         # of the machine, what is the same for every region asks for the bandwidth alone
         machine = Machine(lanes=1, registers=16, bandwidth=pricer.machine.bandwidth)
-        super().__init__(partition, machine, samples, forms)
+        super().__init__(partition, machine, samples, forms, estimates)
         self.pricer = pricer
 
     def first_cuts(self) -> Cuts:

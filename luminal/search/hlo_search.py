@@ -7,13 +7,12 @@ graph in which none matches is lowered once, as it is.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from xdsl.dialects.builtin import ModuleOp
 
 from luminal.dialects.graph_op import GraphOp
-from luminal.passes.cut_choices import initial_cuts
 from luminal.passes.cuts import Partition
 from luminal.passes.fold_constants import Fold, fold_constants
 from luminal.passes.hlo_graph import merge_equal
@@ -22,17 +21,19 @@ from luminal.passes.rank_sorts import rank_sorts
 from luminal.passes.simplify import simplify
 from luminal.runtimes.reference import graph_of
 from luminal.search.cut_search import CutSearch
-from luminal.search.forms import Forms
 from luminal.search.hlo_rules import HLO_RULES
 from luminal.search.hlo_rules.apply import apply_sites
 from luminal.search.hlo_rules.rule import HloRule, Site, View
-from luminal.search.machine import Machine
-from luminal.search.samples import sample_sizes
+from luminal.search.samples import Samples, sample_sizes
 
 GAIN = 0.05
 """A rewrite is made where the regions that it changes cost that much less, as a part of what they did."""
 MOST = {"default": 3, "max-autotune": 12}
 """How many rewrites are priced, by mode: each costs about as much as lowering the graph."""
+
+
+Pricer = Callable[[Partition, Samples, dict[str, list[float]]], CutSearch]
+"""The search of a graph's cuts for some machine, at some sizes; what regions cost, by key, is added to the mapping."""
 
 
 @dataclass
@@ -46,13 +47,13 @@ class Lowered:
     partition: Partition
 
     @staticmethod
-    def of(hlo: ModuleOp, rewrites: tuple[str, ...] = (), has_sort: bool = True) -> Lowered:
-        """Lower a copy of a module whose graph's attributes describe its border; `has_sort`: whether the target has a
-        library that sorts."""
+    def of(hlo: ModuleOp, rewrites: tuple[str, ...] = (), ranks: bool = False) -> Lowered:
+        """Lower a copy of a module whose graph's attributes describe its border; `ranks`: short rows are sorted by
+        kernels, not by a library."""
         module = hlo.clone()
         folds = fold_constants(graph_of(module))
         lower_hlo(module)
-        if not has_sort:
+        if ranks:
             rank_sorts(graph_of(module))
         simplify(module)
         return Lowered(hlo, rewrites, module, tuple(folds), Partition.of(graph_of(module)))
@@ -64,16 +65,17 @@ class Lowered:
 
 @dataclass
 class HloSearch:
-    """The search of one graph for one machine; `hint` are expected sizes of its symbols.
+    """The search of one graph; `pricer` is that of its machine, `hint` are expected sizes of its symbols, `ranks` as
+    for `Lowered.of`.
 
     `verdicts` say, for each rewrite that was priced, what became of it; `estimates` are what regions cost, by key.
     """
 
     hlo: ModuleOp
-    machine: Machine
+    pricer: Pricer
     hint: Mapping[str, int]
-    forms: Forms
     mode: str = "default"
+    ranks: bool = False
     rules: tuple[HloRule, ...] = field(default_factory=lambda: HLO_RULES)
     verdicts: dict[str, str] = field(default_factory=dict[str, str])
     estimates: dict[str, list[float]] = field(default_factory=dict[str, list[float]])
@@ -82,15 +84,15 @@ class HloSearch:
         """The cheapest graph by the model, lowered."""
         merge_equal(graph_of(self.hlo))
         found = _places(self.hlo, self.rules)
-        best = Lowered.of(self.hlo)
+        best = Lowered.of(self.hlo, ranks=self.ranks)
         if not found:
             return best
-        pricing = _Pricing(best, self.machine, self.hint, self.forms, self.estimates)
+        pricing = _Pricing(best, self.pricer, self.hint, self.estimates)
         tried: set[object] = set()
         while found and len(tried) < MOST[self.mode]:
             key, (rule, _) = next(iter(found.items()))
             tried.add(key)
-            changed = _rewritten(best, rule, key)
+            changed = _rewritten(best, rule, key, self.ranks)
             saved = pricing.saved(best, changed)
             self.verdicts[changed.rewrites[-1]] = f"{saved:+.0%} by the model"
             if saved > GAIN:
@@ -112,14 +114,14 @@ def _places(hlo: ModuleOp, rules: tuple[HloRule, ...]) -> Places:
     return found
 
 
-def _rewritten(before: Lowered, rule: HloRule, key: object) -> Lowered:
+def _rewritten(before: Lowered, rule: HloRule, key: object, ranks: bool) -> Lowered:
     """The graph with a rule applied at all places of one key, lowered."""
     hlo = before.hlo.clone()
     _, sites = _places(hlo, (rule,))[key]
     types = dict.fromkeys(str(value.type) for value in sites[0].replaced)
     made = f"{rule.name}: {len(sites)} x {' '.join(types)}"
     apply_sites(graph_of(hlo), sites, rule.build)
-    return Lowered.of(hlo, (*before.rewrites, made))
+    return Lowered.of(hlo, (*before.rewrites, made), ranks)
 
 
 class _Pricing:
@@ -128,12 +130,11 @@ class _Pricing:
     def __init__(
         self,
         first: Lowered,
-        machine: Machine,
+        pricer: Pricer,
         hint: Mapping[str, int],
-        forms: Forms,
         estimates: dict[str, list[float]],
     ) -> None:
-        self.machine, self.forms, self.estimates = machine, forms, estimates
+        self.pricer, self.estimates = pricer, estimates
         self.samples = sample_sizes(first.graph.symbols, hint, first.partition.requirements)
         self._regions: dict[tuple[str, ...], Counter[str]] = {}
         totals = [
@@ -144,9 +145,8 @@ class _Pricing:
     def regions(self, lowered: Lowered) -> Counter[str]:
         """How often a graph has each region, by key."""
         if lowered.rewrites not in self._regions:
-            partition = lowered.partition
-            search = CutSearch(partition, self.machine, self.samples, self.forms, self.estimates)
-            keys = (key for key, _ in search.estimates(initial_cuts(partition)))
+            search = self.pricer(lowered.partition, self.samples, self.estimates)
+            keys = (key for key, _ in search.estimates(search.first_cuts()))
             self._regions[lowered.rewrites] = Counter(keys)
         return self._regions[lowered.rewrites]
 

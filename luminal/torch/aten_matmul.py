@@ -208,6 +208,33 @@ def math_attention(
     return attention(low, q, k, v, attn_mask, dropout_p, is_causal, scale=scale), None
 
 
+@lowers("_scaled_dot_product_flash_attention")
+def flash_attention_on_gpu(
+    low: Lowering, q: Value, k: Value, v: Value, dropout_p: float = 0.0, is_causal: bool = False,
+    return_debug_mask: bool = False, *, scale: float | None = None,
+) -> tuple[Value | None, ...]:  # fmt: skip
+    """As torch spells attention on CUDA; what it returns for the backward pass nobody may want."""
+    del return_debug_mask
+    return _result_alone(low, attention(low, q, k, v, None, dropout_p, is_causal, scale=scale))
+
+
+@lowers("_scaled_dot_product_efficient_attention", "_scaled_dot_product_cudnn_attention")
+def biased_attention_on_gpu(
+    low: Lowering, q: Value, k: Value, v: Value, attn_bias: Value | None, compute_log_sumexp: bool,
+    dropout_p: float = 0.0, is_causal: bool = False, return_debug_mask: bool = False, *,
+    scale: float | None = None,
+) -> tuple[Value | None, ...]:  # fmt: skip
+    del compute_log_sumexp, return_debug_mask
+    return _result_alone(low, attention(low, q, k, v, attn_bias, dropout_p, is_causal, scale=scale))
+
+
+def _result_alone(low: Lowering, result: Value) -> tuple[Value | None, ...]:
+    count = len(low.node.meta["val"])
+    if any(low.uses_result(number) for number in range(1, count)):
+        raise low.refuse("more of attention than its result")
+    return (result, *[None] * (count - 1))
+
+
 def _scores(
     low: Lowering, q: Value, k: Value, mask: Value | None, causal: bool, scale: float | None
 ) -> Value:

@@ -16,7 +16,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils._python_dispatch import _disable_current_modes
 
 from luminal.errors import DeviceError
-from luminal.torch.calling import CompiledGraph
+from luminal.torch.calling import CompiledGraph, on_device
 from luminal.torch.decompositions import decompositions, kept_whole
 from luminal.torch.import_fx import FxImporter, ImportedGraph
 from luminal.torch.mutation import fuse_part_writes
@@ -24,19 +24,17 @@ from luminal.torch.options import TorchOptions, parse_options
 from luminal.torch.overlap import guard_overlap
 from luminal.torch.program import build_program
 
-TARGETS: dict[str, str] = {"cpu": "cpu"}
-"""The target that serves each kind of torch device."""
-
 
 class Backend:
-    """A Dynamo backend. `target` None picks the one that serves the inputs' device.
+    """A Dynamo backend. `target` None picks the one that serves the inputs' device, which must be of the kind `device`
+    where one is stated.
 
     `torch.compile(model, backend=luminal.luminal_cpu, mode="max-autotune", options={"freeze": True})`
     """
 
-    def __init__(self, name: str, target: str | None) -> None:
+    def __init__(self, name: str, target: str | None, device: str | None = None) -> None:
         self.__name__ = name
-        self.target = target
+        self.target, self.device = target, device
 
     def __repr__(self) -> str:
         return f"<luminal backend {self.__name__}>"
@@ -55,8 +53,11 @@ class Backend:
         mode UnsupportedOpError; Dynamo wraps them in BackendCompilerFailed.
         """
         chosen = parse_options(mode, options)
-        target = chosen.target or self.target or target_of(inputs)
-        compiler = GraphCompiler(chosen, target)
+        device = device_of(inputs)
+        if self.device is not None and device.type != self.device:
+            raise DeviceError(f"the inputs are on {device.type}; {self.__name__} serves {self.device}")
+        target = chosen.target or self.target or target_of(device)
+        compiler = GraphCompiler(chosen, target, device)
         lower = aot_autograd(
             fw_compiler=compiler.forward,
             bw_compiler=compiler.backward,
@@ -74,8 +75,8 @@ class Backend:
 class GraphCompiler:
     """Compiles the graphs that AOTAutograd makes of one Dynamo graph."""
 
-    def __init__(self, options: TorchOptions, target: str) -> None:
-        self.options, self.target = options, target
+    def __init__(self, options: TorchOptions, target: str, device: torch.device) -> None:
+        self.options, self.target, self.device = options, target, device
         self.written: frozenset[int] = frozenset()
         self.static: frozenset[int] = frozenset()
 
@@ -94,14 +95,15 @@ class GraphCompiler:
     def _compile(
         self, module: torch.fx.GraphModule, fakes: Sequence[Any], static: frozenset[int], kind: str
     ) -> CompiledGraph:
-        with _disable_current_modes():  # constants of the graph are real tensors
+        check_results(module, self.device)
+        with _disable_current_modes(), on_device(self.device):  # constants of the graph are real tensors
             imported = import_graph(module, fakes, self.options, kind)
             written = {imported.inputs[position].argument for _, position in imported.updates}
             if kind != "backward":
                 self.written, self.static = frozenset(written), static
             constants = constant_positions(imported, static - written)
             program = build_program(imported, self.target, self.options, constants)
-            return CompiledGraph(imported, program, constants, self.options.freeze)
+            return CompiledGraph(imported, program, constants, self.options.freeze, device=self.device)
 
 
 def import_graph(
@@ -149,15 +151,40 @@ def shape_env_of(fakes: Sequence[Any]) -> ShapeEnv | None:
     return None
 
 
-def target_of(inputs: Sequence[Any]) -> str:
-    """The target that serves the device of the tensors; DeviceError where there is none, or they are on several."""
-    devices = {value.device.type for value in inputs if isinstance(value, torch.Tensor)} or {"cpu"}
-    served = devices & set(TARGETS)
-    if len(devices) > 1 or not served:
-        found, known = ", ".join(sorted(devices)), ", ".join(sorted(TARGETS))
-        raise DeviceError(f"the inputs are on {found}; Luminal serves one of {known} at a time")
-    return TARGETS[served.pop()]
+def device_of(inputs: Sequence[Any]) -> torch.device:
+    """The one device of the tensors, but that numbers of the host may stand beside those of a GPU; DeviceError where
+    they are on several."""
+    tensors = [value for value in inputs if isinstance(value, torch.Tensor)]
+    found = {tensor.device for tensor in tensors if tensor.ndim or tensor.device.type != "cpu"}
+    if len(found) > 1:
+        listed = ", ".join(sorted(map(str, found)))
+        raise DeviceError(f"the inputs are on {listed}; Luminal serves one device at a time")
+    return found.pop() if found else torch.device("cpu")
+
+
+def target_of(device: torch.device) -> str:
+    """The target that serves a device of torch; DeviceError where there is none."""
+    if device.type == "cpu":
+        return "cpu"
+    if device.type != "cuda":
+        raise DeviceError(f"the inputs are on {device}; Luminal serves cpu and cuda")
+    from luminal.runtimes.gpu_targets import current_target
+
+    return current_target(device.index or 0)
+
+
+def check_results(module: torch.fx.GraphModule, device: torch.device) -> None:
+    """DeviceError where a traced graph gives a tensor on another device than that of its inputs."""
+    (results,) = module.graph.find_nodes(op="output")[0].args
+    for node in results:
+        value = node.meta.get("val") if isinstance(node, torch.fx.Node) else None
+        if isinstance(value, torch.Tensor) and value.device.type != device.type:
+            raise DeviceError(
+                f"the result {node.name} is on {value.device}, the inputs are on {device}; move it outside of what is "
+                "compiled"
+            )
 
 
 luminal = Backend("luminal", None)
 luminal_cpu = Backend("luminal_cpu", "cpu")
+luminal_cuda = Backend("luminal_cuda", None, "cuda")

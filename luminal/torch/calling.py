@@ -10,6 +10,7 @@ import math
 import operator
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
@@ -17,6 +18,7 @@ import numpy as np
 import torch
 
 from luminal.dim import Dim
+from luminal.errors import DeviceError
 from luminal.plan.constants import Constant, Epoch
 from luminal.runtimes.memory import allocate
 from luminal.torch import report
@@ -27,6 +29,7 @@ from luminal.torch.symbols import SymbolBinding
 
 POOLED_BYTES = 1 << 20
 """Results from this size on come from Luminal's own memory pool, on huge pages; smaller ones from torch."""
+CPU = torch.device("cpu")
 _BYTE = np.dtype(np.uint8)
 _empty: Callable[[Sizes, Sizes, torch.dtype], torch.Tensor] = cast(
     Any, torch._C
@@ -48,6 +51,11 @@ class Program(Protocol):
     def call_inputs(self) -> tuple[int, ...]: ...
     def bind_constants(self, constants: Mapping[int, Constant]) -> None: ...
     def run_pointers(self, inputs: Sequence[int], dims: Sequence[int], outputs: Sequence[int]) -> None: ...
+
+
+def on_device(device: torch.device) -> AbstractContextManager[object]:
+    """While open, a GPU is torch's current one."""
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
 def size_function(dims: Sequence[Sequence[Dim]], names: Sequence[str]) -> Callable[..., tuple[Sizes, ...]]:
@@ -93,11 +101,14 @@ class CompiledGraph:
         constants: Sequence[int],
         freeze: bool,
         checked: bool = False,
+        device: torch.device = CPU,
     ) -> None:
         """`constants` are positions of graph inputs that are bound once. `freeze`: they never change after the first
-        call. `checked`: strides of arguments are compared with the traced ones, since no guard has done so."""
+        call. `checked`: strides of arguments are compared with the traced ones, since no guard has done so. `device`:
+        that of the traced inputs, on which a program for a GPU runs."""
         self._boxed_call = True  # of the instance: Dynamo's wrappers copy its attributes
         self.imported, self.program, self.freeze, self.checked = imported, program, freeze, checked
+        self._traced_on, self._is_gpu = device, hasattr(type(program), "device")
         slots = imported.inputs
         self._constants = [(position, slots[position]) for position in constants]
         self._parameters = sorted({s.argument for _, s in self._constants if s.constant is None})
@@ -105,7 +116,9 @@ class CompiledGraph:
         """What this thread has bound: instances of one model may share a compiled graph."""
         self._slots = [slots[position] for position in program.call_inputs]
         self._direct = (
-            None if checked or any(map(_is_indirect, self._slots)) else [s.argument for s in self._slots]
+            None
+            if checked or self._is_gpu or any(map(_is_indirect, self._slots))
+            else [s.argument for s in self._slots]
         )
         self._results = self._result_layouts()
         self._updates = [(number, slots[position]) for number, position in imported.updates]
@@ -121,7 +134,7 @@ class CompiledGraph:
                 self._offsets[slot.number] = len(rows)
             rows += _extra_rows(slot)
         self._sizes = size_function(rows, names)
-        self._readers = [_reader(binding) for binding in imported.bindings]
+        self._readers = [read_symbol(binding) for binding in imported.bindings]
         self._dim_order = [names.index(name) for name in program.dim_names]
         if not names:
             fixed = self._sizes()
@@ -135,7 +148,12 @@ class CompiledGraph:
         found: list[tuple[Sizes, Sizes, torch.dtype]] = []
         for number, layout in enumerate(self._results):
             shape, strides, stored = sizes[3 * number : 3 * number + 3]
-            if number in self._offsets or not layout.dense or not _is_small(stored, layout.dtype):
+            if (
+                self._is_gpu
+                or number in self._offsets
+                or not layout.dense
+                or not _is_small(stored, layout.dtype)
+            ):
                 return None
             found.append((shape, strides, layout.dtype))
         return found
@@ -149,9 +167,20 @@ class CompiledGraph:
         }
         return [found[number] for number in sorted(found)]
 
+    @property
+    def place(self) -> torch.device:
+        """Where tensors go in and out; NoDeviceError for a program of a GPU that is not there."""
+        return self.program.device.torch if self._is_gpu else CPU  # pyright: ignore
+
     def __call__(self, arguments: list[Any]) -> list[Any]:
         given = list(arguments)
         arguments.clear()
+        if not self._is_gpu:
+            return self._run(given)
+        with on_device(self._traced_on):
+            return self._run(given)
+
+    def _run(self, given: list[Any]) -> list[Any]:
         if self._constants:
             self._bind(given)
         if self._fixed is not None and self._direct is not None and self._gives_results:
@@ -211,7 +240,18 @@ class CompiledGraph:
         back: Copies,
     ) -> int:
         """Where the row-major tensor that the graph takes lies: in the argument's own memory, or in a copy, which goes
-        into `kept`, and into `back` if the graph updates it."""
+        into `kept`, and into `back` if the graph updates it.  Constants of the graph, and numbers, are copied from the
+        host to where the program runs; DeviceError for others."""
+        if self._is_gpu and tensor.device != self.place:
+            if tensor.ndim and slot.constant is None:
+                raise DeviceError(
+                    f"argument {slot.argument} is on {tensor.device}; the program is for {self.place}"
+                )
+            there = tensor.to(self.place)
+            kept.append(there)
+            if any(slot is updated for _, updated in self._updates):
+                back.append((tensor, there))
+            tensor = there
         if not (self.checked or _is_indirect(slot)):
             return tensor.data_ptr()
         own = stored_view(to_carrier(tensor.detach()), slot.layout)
@@ -236,13 +276,13 @@ class CompiledGraph:
             shape, strides, stored = sizes[3 * number : 3 * number + 3]
             offset = sizes[self._offsets[number]][0] if number in self._offsets else 0
             if layout.dense and not offset:
-                result = _new_tensor(shape, strides, stored, layout.dtype)
+                result = _new_tensor(shape, strides, stored, layout.dtype, self.place)
             else:
-                result = _at_offset(shape, strides, layout.dtype, offset)
+                result = _at_offset(shape, strides, layout.dtype, offset, self.place)
             if layout.dense:
                 outputs[number] = result.data_ptr()
             else:
-                temporary = torch.empty(stored, dtype=layout.stored.dtype.torch)
+                temporary = torch.empty(stored, dtype=layout.stored.dtype.torch, device=self.place)
                 outputs[number] = temporary.data_ptr()
                 copies.append((result, from_carrier(temporary, layout.dtype)))
             results.append(result)
@@ -297,13 +337,13 @@ def _is_indirect(slot: InputSlot) -> bool:
     return not slot.layout.dense or slot.layout.dtype in CARRIERS
 
 
-def _reader(binding: SymbolBinding) -> Callable[[Sequence[Any]], int]:
+def read_symbol(binding: SymbolBinding) -> Callable[[Sequence[Any]], int]:
     """The function that reads a symbol's value off the arguments."""
     number, axis, divisor = binding.argument, binding.axis, binding.divisor
     if binding.code:
         scope: dict[str, Any] = {"math": math, "torch": torch}
         function = eval(f"lambda {', '.join(used.name for used in binding.uses)}: {binding.code}", scope)
-        readers = [_reader(used) for used in binding.uses]
+        readers = [read_symbol(used) for used in binding.uses]
         return lambda given: int(function(*[read(given) for read in readers]))
     if axis is not None:
         return lambda given: given[number].size(axis) // divisor
@@ -324,15 +364,21 @@ def _is_small(stored: Sizes, dtype: torch.dtype) -> bool:
     return math.prod(stored) * dtype.itemsize < POOLED_BYTES
 
 
-def _at_offset(shape: Sizes, strides: Sizes, dtype: torch.dtype, offset: int) -> torch.Tensor:
+def _at_offset(
+    shape: Sizes, strides: Sizes, dtype: torch.dtype, offset: int, place: torch.device
+) -> torch.Tensor:
     """A new tensor with an offset in its storage."""
     if not offset or not math.prod(shape):
-        return torch.empty_strided(shape, strides, dtype=dtype)
+        return torch.empty_strided(shape, strides, dtype=dtype, device=place)
     reach = 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
-    return torch.empty(offset + reach, dtype=dtype).as_strided(shape, strides, offset)
+    return torch.empty(offset + reach, dtype=dtype, device=place).as_strided(shape, strides, offset)
 
 
-def _new_tensor(shape: Sizes, strides: Sizes, stored: Sizes, dtype: torch.dtype) -> torch.Tensor:
+def _new_tensor(
+    shape: Sizes, strides: Sizes, stored: Sizes, dtype: torch.dtype, place: torch.device
+) -> torch.Tensor:
+    if place.type != "cpu":
+        return torch.empty_strided(shape, strides, dtype=dtype, device=place)
     if _is_small(stored, dtype):
         return _empty(shape, strides, dtype)
     memory = torch.from_numpy(allocate((math.prod(stored) * dtype.itemsize,), _BYTE))

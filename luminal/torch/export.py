@@ -6,16 +6,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
+import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 from torch.utils import _pytree as pytree
 
 from luminal.errors import OptionError, UnsupportedOpError
-from luminal.torch.backend import constant_positions, import_graph, target_of
-from luminal.torch.calling import CompiledGraph
+from luminal.torch.backend import constant_positions, device_of, import_graph, target_of
+from luminal.torch.calling import CompiledGraph, on_device
 from luminal.torch.decompositions import decompositions, kept_whole
 from luminal.torch.import_fx import ImportedGraph
 from luminal.torch.options import TorchOptions, parse_options
+from luminal.torch.product import ProductCall
 from luminal.torch.program import build_program
 from luminal.torch.signature import Signature
 
@@ -33,7 +35,7 @@ class ExportedCallable:
         self, program: ExportedProgram, graph: CompiledGraph, arguments: list[Any], inputs: Signature
     ) -> None:
         self.program, self._graph, self._signature = program, graph, inputs
-        self._fixed = arguments
+        self._fixed, self._is_placed = arguments, False
         signature = program.graph_signature
         self._inputs = [spec.kind for spec in signature.input_specs]
         self._outputs = list(signature.output_specs)
@@ -48,6 +50,7 @@ class ExportedCallable:
         if structure != expected:
             raise OptionError(f"the arguments have the structure {structure}, exported was {expected}")
         given = iter(flat)
+        self._place()
         arguments = [
             next(given) if kind is InputKind.USER_INPUT else fixed
             for kind, fixed in zip(self._inputs, self._fixed, strict=True)
@@ -65,21 +68,38 @@ class ExportedCallable:
                 returned.append(value)
         return pytree.tree_unflatten(returned, cast(pytree.TreeSpec, self.program.call_spec.out_spec))
 
+    def _place(self) -> None:
+        """Copy parameters and buffers to where the compiled program runs, once."""
+        if not self._is_placed:
+            place = self._graph.place
+            self._fixed = [
+                value.to(place) if isinstance(value, torch.Tensor) else value for value in self._fixed
+            ]
+            self._is_placed = True
+
 
 def compile_exported(
-    program: ExportedProgram, *, mode: str | None = None, options: Mapping[str, Any] | None = None
+    program: ExportedProgram,
+    *,
+    target: str | None = None,
+    mode: str | None = None,
+    options: Mapping[str, Any] | None = None,
 ) -> ExportedCallable:
     """Compile a program of torch.export; options are those of the torch.compile backend.
+
+    `target`: "cpu", or a GPU by name or architecture ("sm_90"), which need not be here until the program is called;
+    None for the one that serves the program's parameters.  For a GPU the parameters are copied there.
 
     Raises OptionError for an unknown option, UnsupportedOpError in strict mode for an op without a lowering.
     """
     chosen = parse_options(mode, options)
     found = import_exported(program, chosen)
     imported, constants, specs = found.imported, found.constants, found.program.graph_signature.input_specs
-    target = chosen.target or target_of([value for value in found.arguments if value is not None])
-    compiled = CompiledGraph(
-        imported, build_program(imported, target, chosen, constants), constants, chosen.freeze, checked=True
-    )
+    device = device_of([value for value in (*found.arguments, *found.fakes) if value is not None])
+    target = target or chosen.target or target_of(device)
+    with on_device(device):
+        built = build_program(imported, target, chosen, constants)
+    compiled = CompiledGraph(imported, built, constants, chosen.freeze, checked=True, device=device)
     given = [
         (number, spec.arg.name, fake)
         for number, (spec, fake) in enumerate(zip(specs, found.fakes, strict=True))
@@ -114,6 +134,32 @@ def import_exported(program: ExportedProgram, options: TorchOptions) -> Imported
     written = {spec.target for spec in lowered.graph_signature.output_specs if spec.kind in UPDATES}
     static -= {n for n, spec in enumerate(lowered.graph_signature.input_specs) if spec.target in written}
     return ImportedProgram(lowered, imported, constant_positions(imported, static), fakes, arguments)
+
+
+def exported_call(found: ImportedProgram) -> ProductCall:
+    """How the program of an import is called, for a product of it."""
+    signature = found.program.graph_signature
+    numbers = {spec.arg.name: number for number, spec in enumerate(signature.input_specs)}
+    numbers |= {spec.target: number for number, spec in enumerate(signature.input_specs) if spec.target}
+    updated = [
+        numbers[spec.target or ""] if spec.kind in UPDATES else None for spec in signature.output_specs
+    ]
+    spec = found.program.call_spec
+    structure = (
+        pytree.treespec_dumps(cast(pytree.TreeSpec, spec.in_spec)),
+        pytree.treespec_dumps(cast(pytree.TreeSpec, spec.out_spec)),
+    )
+    graph = found.imported
+    return ProductCall(
+        graph.inputs,
+        graph.outputs,
+        graph.updates,
+        graph.bindings,
+        found.arguments,
+        found.constants,
+        updated,
+        structure,
+    )
 
 
 def _fixed_value(program: ExportedProgram, spec: Any) -> Any:

@@ -327,7 +327,7 @@ class FxImporter:
     def _constant(self, tensor: torch.Tensor) -> Value:
         plain = to_carrier(tensor.detach()).contiguous()
         kind = dtype_of(plain.dtype)
-        data = plain.reshape(-1).view(torch.uint8).numpy().tobytes() if plain.numel() else b""
+        data = plain.reshape(-1).view(torch.uint8).cpu().numpy().tobytes() if plain.numel() else b""
         return self.b.constant(data=data, shape=tuple(map(as_dim, plain.shape)), dtype=kind)
 
     def _checked(self, node: torch.fx.Node, result: Any) -> Any:

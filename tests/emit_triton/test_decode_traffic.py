@@ -26,7 +26,7 @@ pytestmark = pytest.mark.slow
 def moved(module: object, target: str) -> tuple[float, list[tuple[float, str]]]:
     """Bytes that the launches of a plan move, by the first candidate of each region, and by launch."""
     machine = target_named(target).machine
-    lowered = Lowered.of(module, has_sort=False)
+    lowered = Lowered.of(module, ranks=True)
     graph = graph_of(lowered.module)
     samples = sample_sizes(lowered.graph.symbols, {}, lowered.partition.requirements)
     pricer, forms = GpuPricer(machine, graph.licences), Forms(graph.licences)

@@ -405,3 +405,19 @@ def test_the_option_is_checked() -> None:
 def test_statistics_of_one_program_have_no_others() -> None:
     compile_module(layer([], largest=93), "cpu", PLAIN)
     assert lm.stats()["last"]["programs"] == {}
+
+
+def test_programs_share_what_is_folded_of_constants() -> None:
+    cx = lm.Graph()
+    s = lm.dim("s", 1, 64, buckets=[1])
+    x, w = cx.tensor((s, 8)), cx.tensor((8, 4))
+    x.matmul(w.exp() + 1.0).output()
+    options = CompileOptions(constants=(1,), buckets="declared", candidates=1)
+    found = compile_module(cx.module(), "cpu", options)
+    assert isinstance(found, BucketedExecutable) and found.programs[0][1].plan.folds
+    weights = np.linspace(-1, 1, 32, dtype=np.float32).reshape(8, 4)
+    found.bind_constants({1: Constant(weights.ctypes.data, weights)})
+    for rows in (1, 3):
+        given, result = np.ones((rows, 8), np.float32), np.empty((rows, 4), np.float32)
+        found.run_pointers([given.ctypes.data], [rows], [result.ctypes.data])
+        np.testing.assert_allclose(result, given @ (np.exp(weights) + 1), rtol=1e-5)

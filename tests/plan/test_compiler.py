@@ -142,7 +142,9 @@ def test_dumps_hold_every_level_and_are_the_same_twice(
         monkeypatch.setenv("LUMINAL_DUMP", str(folder))
         compile_module(module_of(layer))
         (made,) = folder.iterdir()
-        assert sorted(path.name for path in made.iterdir()) == sorted(dump.LEVELS.values())
+        assert sorted(path.name for path in made.iterdir()) == sorted(
+            file for level, file in dump.LEVELS.items() if level != "triton"
+        )
         texts.append({path.name: path.read_text() for path in made.iterdir()})
     timed = [dump.LEVELS[level] for level in dump.TIMED]
     for number, text in enumerate(texts):

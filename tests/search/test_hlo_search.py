@@ -13,14 +13,17 @@ import luminal as lm
 from luminal.compiler import compile_module
 from luminal.dialects.hlo.interpreter import interpret
 from luminal.dim import DimLike, dim
+from luminal.passes.cuts import Partition
 from luminal.passes.value_graph import Interface
 from luminal.plan.executable import PlanExecutable
 from luminal.runtimes.reference import graph_of
 from luminal.search import hlo_search
+from luminal.search.cut_search import CutSearch
 from luminal.search.forms import Forms
 from luminal.search.hlo_rules.sketch import Sketch
 from luminal.search.hlo_search import HloSearch, Lowered
 from luminal.search.machine import Machine
+from luminal.search.samples import Samples
 from tests.search.test_hlo_rules import RULES, data
 
 MACHINE = Machine(lanes=16, registers=32, threads=2)
@@ -34,7 +37,12 @@ def module_of(example: Example, rows: DimLike = 5) -> ModuleOp:
 
 
 def searched(module: ModuleOp, hint: Mapping[str, int] | None = None) -> tuple[Lowered, HloSearch]:
-    search = HloSearch(module.clone(), MACHINE, hint or {}, Forms(graph_of(module).licences))
+    forms = Forms(graph_of(module).licences)
+
+    def pricer(partition: Partition, samples: Samples, estimates: dict[str, list[float]]) -> CutSearch:
+        return CutSearch(partition, MACHINE, samples, forms, estimates)
+
+    search = HloSearch(module.clone(), pricer, hint or {})
     return search.run(), search
 
 

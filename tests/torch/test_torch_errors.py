@@ -10,7 +10,7 @@ from torch._dynamo.exc import BackendCompilerFailed
 from torch_harness import BACKEND, TARGET, compiled
 
 from luminal.errors import DeviceError, IndexOutOfRangeError, LuminalError, OptionError
-from luminal.torch.backend import target_of
+from luminal.torch.backend import device_of, target_of
 from luminal.torch.options import TorchOptions, parse_options
 from luminal.torch.source import _source_of_trace
 
@@ -70,11 +70,11 @@ def test_strict_names_the_op_and_the_line() -> None:
 
 
 def test_devices() -> None:
-    with pytest.raises(DeviceError, match="the inputs are on meta; Luminal serves one of cpu"):
-        target_of([torch.empty(3, device="meta")])
+    with pytest.raises(DeviceError, match="the inputs are on meta; Luminal serves cpu and cuda"):
+        target_of(device_of([torch.empty(3, device="meta")]))
     with pytest.raises(DeviceError, match="cpu, meta"):
-        target_of([torch.empty(3, device="meta"), torch.empty(3)])
-    assert target_of([3, torch.empty(3)]) == "cpu"
+        device_of([torch.empty(3, device="meta"), torch.empty(3)])
+    assert target_of(device_of([3, torch.empty(3)])) == "cpu"
 
 
 @RUNTIME
