@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
-from luminal.bench import BenchmarkError
+from luminal.bench_case import BenchmarkError
 
 LEAST_CALLS = 3
 

@@ -1,0 +1,20 @@
+"""Programs through torch.compile, for the peers that are its backends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+_last: dict[str, Any] = {}
+
+
+def compiled(module: nn.Module, dynamic: bool, **how: Any) -> Callable[..., Any]:
+    """`module` by torch.compile; cases in a row that share a module, dynamic, share its compilation."""
+    key: Mapping[str, Any] = {"module": module, "dynamic": dynamic}
+    if _last.get("key") != key:
+        torch._dynamo.reset()
+        _last.update(key=key, function=torch.compile(module, dynamic=dynamic, **how))
+    return _last["function"]
