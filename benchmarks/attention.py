@@ -67,7 +67,8 @@ def as_written(length: int, cap: float | None, dynamic: bool) -> Row:
 
 ROWS = [
     *(row(f"prefill {length}", length, length) for length in (128, 512, 2048)),
-    *(row(f"causal prefill {length}", length, length, causal=True, quick=length == 512) for length in (128, 512, 2048, 4096)),
+    *(row(f"causal prefill {length}", length, length, causal=True, quick=length == 512)
+      for length in (128, 512, 2048, 4096)),
     row("causal prefill 16384, 2 heads", 16384, 16384, 2, 2, causal=True),
     row("causal prefill 512, 32 heads of 4 groups", 512, 512, 32, 4, causal=True),
     row("causal prefill 1024, width 128", 1024, 1024, width=128, causal=True),
@@ -78,6 +79,7 @@ ROWS = [
     *(row(f"decode, {keys} keys, 32 heads of 4 groups", 1, keys, 32, 4) for keys in (128, 2048, 16384)),
     row("decode, 2048 keys in bf16", 1, 2048, dtype="bf16"),
     row("decode, 512 keys, batch 8", 1, 512, batch=8),
-    *(as_written(length, cap, dynamic) for cap in (None, 30.0) for dynamic in (False, True) for length in (512, 2048)),
+    *(as_written(length, cap, dynamic)
+      for cap in (None, 30.0) for dynamic in (False, True) for length in (512, 2048)),
 ]  # fmt: skip
 CASES: list[Case] = [each.case() for each in ROWS]

@@ -23,12 +23,27 @@ def polynomial(o: Any, x: Any) -> Any:
     return ((((x * 0.1 + 0.2) * x + 0.3) * x + 0.4) * x + 0.5) * x + 0.6
 
 
+def total(o: Any, x: Any, axes: tuple[int, ...]) -> Any:
+    return o.total(x, axes)
+
+
+def rotated(o: Any, x: Any) -> Any:
+    """As rotary embeddings do it."""
+    half = x.shape[1] // 2
+    return o.concatenate([-x[:, half:], x[:, :half]], 1)
+
+
 def moments(o: Any, x: Any) -> Any:
     """Mean and variance of all elements."""
     mean = o.mean(x, (0, 1))
     return mean, o.mean((x - mean) * (x - mean), (0, 1))
 
 
+CUBE = (64, 256, 256)
+SUMS = (
+    ("rows", SQUARE, (1,)), ("columns", SQUARE, (0,)), ("all", SQUARE, (0, 1)), ("the first axis", CUBE, (0,)),
+    ("the middle axis", CUBE, (1,)), ("both ends", CUBE, (0, 2)),
+)  # fmt: skip
 ROWS = [
     Row("add, 2048x2048", lambda o, x, y: x + y, [Data(SQUARE), Data(SQUARE)]),
     Row("x * 2, 64 elements", lambda o, x: x * 2.0, [Data((64,))]),
@@ -40,13 +55,12 @@ ROWS = [
     Row("where and clamp, 4M", lambda o, x, y: o.clamp(o.where(x > y, x, y * 0.5), -1.0, 1.0), [Data(LONG)] * 2),
     Row("silu(x) * y, 128x5632", lambda o, x, y: o.silu(x) * y, [Data((128, 5632))] * 2),
     Row("row + column, 2048x2048", lambda o, x, y: o.tanh(x + y), [Data((2048, 1)), Data((1, 2048))]),
-    Row("broadcast of the middle axis, 64x512x128", lambda o, x, y: o.relu(x * y), [Data((64, 512, 128)), Data((64, 1, 128))]),
+    Row("broadcast of the middle axis, 64x512x128", lambda o, x, y: o.relu(x * y),
+        [Data((64, 512, 128)), Data((64, 1, 128))]),
     Row("channels, 8x64x56x56", lambda o, x, w, b: o.relu(x * w + b),
         [Data((8, 64, 56, 56)), Data((64, 1, 1)), Data((64, 1, 1))]),
-    *(Row(f"sum over {name}, {'x'.join(map(str, shape))}", partial(lambda o, x, axes: o.total(x, axes), axes=axes), [Data(shape)])
-      for name, shape, axes in (("rows", SQUARE, (1,)), ("columns", SQUARE, (0,)), ("all", SQUARE, (0, 1)),
-                                ("the first axis", (64, 256, 256), (0,)), ("the middle axis", (64, 256, 256), (1,)),
-                                ("both ends", (64, 256, 256), (0, 2)))),
+    *(Row(f"sum over {name}, {'x'.join(map(str, shape))}", partial(total, axes=axes), [Data(shape)])
+      for name, shape, axes in SUMS),
     Row("sum of exp over rows, 2048x2048", lambda o, x: o.total(o.exp(x), (1,)), [Data(SQUARE)]),
     Row("maximum over columns, 2048x2048", lambda o, x: o.largest(x, (0,)), [Data(SQUARE)]),
     Row("mean and variance of all, 2048x2048", moments, [Data(SQUARE)], quick=True),
@@ -54,11 +68,12 @@ ROWS = [
     Row("transpose, 2048x2048", lambda o, x: o.contiguous(o.permute(x, (1, 0))), [Data(SQUARE)]),
     Row("x + transposed, 2048x2048", lambda o, x, y: x + o.permute(y, (1, 0)), [Data(SQUARE)] * 2, quick=True),
     Row("permute 0213, 8x512x12x64", lambda o, x: o.contiguous(o.permute(x, (0, 2, 1, 3))), [Data((8, 512, 12, 64))]),
-    Row("image to channels last, 8x64x56x56", lambda o, x: o.contiguous(o.permute(x, (0, 2, 3, 1))), [Data((8, 64, 56, 56))]),
+    Row("image to channels last, 8x64x56x56", lambda o, x: o.contiguous(o.permute(x, (0, 2, 3, 1))),
+        [Data((8, 64, 56, 56))]),
     Row("of a permuted view, 2048x2048", lambda o, x: o.exp(x), [Data(SQUARE, order=(1, 0))]),
     Row("every second column, 2048x2048", lambda o, x: o.tanh(x), [Data(SQUARE, step=2)]),
     Row("every second row, 2048x2048", lambda o, x: x[::2] * 2.0 + x[1::2], [Data(SQUARE)]),
-    Row("rotated halves, 2048x2048", lambda o, x: o.concatenate([-x[:, x.shape[1] // 2 :], x[:, : x.shape[1] // 2]], 1), [Data(SQUARE)]),
+    Row("rotated halves, 2048x2048", rotated, [Data(SQUARE)]),
     Row("concatenate, 3 of 2048x1024", lambda o, x, y, z: o.concatenate([x, y, z], 1), [Data((2048, 1024))] * 3),
     Row("shifted difference, 4M", lambda o, x: x[1:] - x[:-1], [Data(LONG)]),
     Row("cast f32 to bf16, 4M", lambda o, x: o.cast(x, "bf16"), [Data(LONG)], dtype="bf16"),

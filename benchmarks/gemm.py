@@ -35,7 +35,8 @@ LINEAR = (
 """Rows, depth and columns of products with a weight that stays: skinny, tall, and those of transformers."""
 
 ROWS = [
-    *(Row(f"square {n}", product, [Data((n, n))] * 2, quick=n == 256) for n in (8, 16, 32, 64, 128, 256, 512, 1024, 2048)),
+    *(Row(f"square {n}", product, [Data((n, n))] * 2, quick=n == 256)
+      for n in (8, 16, 32, 64, 128, 256, 512, 1024, 2048)),
     *(Row(f"square {n} in bf16", product, [Data((n, n), "bf16")] * 2, dtype="bf16") for n in (64, 512, 1024)),
     *(Row(f"weight, {m}x{k}x{n}", linear, [Data((m, k))], [Data((n, k))], quick=m == 16) for m, k, n in LINEAR),
     *(Row(f"weight in bf16, {m}x{k}x{n}", linear, [Data((m, k), "bf16")], [Data((n, k), "bf16")], dtype="bf16")
@@ -57,6 +58,7 @@ ROWS = [
     Row("gelu(x w + b) in bf16, 128x768x3072", gelu_linear, [Data((128, 768), "bf16")],
         [Data((3072, 768), "bf16"), Data((3072,), "bf16")], dtype="bf16"),
     Row("silu(x g) * (x u), 128x576x1536", gated, [Data((128, 576))], [Data((1536, 576))] * 2),
-    Row("softmax(x w), 512x768x1000", lambda o, x, w: o.softmax(linear(o, x, w), -1), [Data((512, 768))], [Data((1000, 768), scale=0.05)]),
+    Row("softmax(x w), 512x768x1000", lambda o, x, w: o.softmax(linear(o, x, w), -1), [Data((512, 768))],
+        [Data((1000, 768), scale=0.05)]),
 ]  # fmt: skip
 CASES = [row.case() for row in ROWS]

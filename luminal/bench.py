@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, cast
 from luminal import bench_measure
 from luminal.bench_case import BenchmarkError, Case, load_peer, load_suite, peer_file, suite_file, suite_names
 from luminal.bench_peak import peak_gflops, read_gbytes
-from luminal.bench_rows import cells, headings, machine, peer_names, speedup, summary
+from luminal.bench_rows import cells, headings, machine, peer_names, speedup, summary, title
 from luminal.bench_turns import Contender, Machine, Row, Settings, failures, run_case
 
 if TYPE_CHECKING:
@@ -96,18 +96,14 @@ def run(options: argparse.Namespace) -> int:
             contenders = [Contender(peer, file, threads, Path(name)) for peer, file in peers.items()]
             try:
                 for file, case in cases:
-                    start = f"{threads} threads, {file.stem}, {case.name}: "
-                    row = run_case(
-                        file,
-                        case,
-                        contenders,
-                        here,
-                        settings,
-                        lambda what: bars.update(task, description=start + what),
-                    )
+
+                    def tell(what: str, start: str = f"{threads} threads, {file.stem}, {case.name}") -> None:
+                        bars.update(task, description=f"{start}: {what}")
+
+                    row = run_case(file, case, contenders, here, settings, tell)
                     rows.append(row)
                     if row["failed"]:
-                        bars.console.print(f"{start}\n{failures(row)}", markup=False, highlight=False)
+                        bars.console.print(f"{title(row)}\n{failures(row)}", markup=False, highlight=False)
                     bars.advance(task)
                     _write(options, rows, left_out, settings)
             finally:
@@ -168,8 +164,8 @@ def _replace(file: Path, text: str) -> None:
 def _table(rows: Sequence[Row], suite: str, peers: Sequence[str]) -> Table:
     from rich.table import Table
 
-    title = f"{suite}: milliseconds a call; speed-up: the best peer's time over Luminal's"
-    table = Table(title=title, title_justify="left")
+    what = f"{suite}: milliseconds a call; speed-up: the best peer's time over Luminal's"
+    table = Table(title=what, title_justify="left")
     shown = [place for place, heading in enumerate(headings(peers)) if heading not in NOT_PRINTED]
     for place in shown:
         table.add_column(headings(peers)[place], justify="right" if place else "left", no_wrap=not place)

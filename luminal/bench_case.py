@@ -43,8 +43,8 @@ class Quantised:
 class Program:
     """What every contender computes: `module(*inputs)`, which is a loss to train with where `training` says so.
 
-    `formula(operations, *inputs, *weights)` is the same for peers that are not torch's.  `gflop`: of multiply-adds, each
-    counted as two; `mbytes`: the least that is read and written.  Where they are None they are counted, by torch's
+    `formula(operations, *inputs, *weights)` is the same for peers that are not torch's.  `gflop`: of multiply-adds,
+    each counted as two; `mbytes`: the least that is read and written.  Where they are None they are counted, by torch's
     counter and as inputs, parameters and results once.  `luminal`: what Luminal runs instead of `module`.
     """
 

@@ -51,7 +51,7 @@ def memory_gbytes(threads: int) -> float:
 
 
 def read_gbytes(threads: int) -> float:
-    """GB/s that `threads` cores read together from memory, in huge pages where the system gives them; the best of several."""
+    """GB/s that `threads` cores read together from memory, in huge pages if there are any; the best of several."""
     array = np.ones(threads * COPIED, np.float32)
     read = reader([array], threads)
     best = min(_seconds(lambda _: read(), 1, 1) for _ in range(PASSES))

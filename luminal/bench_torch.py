@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
 from luminal.bench_case import Prepared, Program
@@ -40,7 +41,7 @@ def in_torch(
 
 def arrays(result: Any) -> list[Array]:
     """All tensors of a result: integers as they are, floats no narrower than f32."""
-    leaves = torch.utils._pytree.tree_leaves(result)
+    leaves = tree_leaves(result)
     return [array(leaf) for leaf in leaves if isinstance(leaf, Tensor)]
 
 

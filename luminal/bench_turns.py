@@ -71,7 +71,7 @@ class Found:
     failed: dict[str, str] = field(default_factory=dict[str, str])
     left_out: dict[str, str] = field(default_factory=dict[str, str])
     times: dict[str, list[float]] = field(default_factory=dict[str, list[float]])
-    cores: dict[str, list[float]] = field(default_factory=dict[str, list[float]])
+    cpu: dict[str, list[float]] = field(default_factory=dict[str, list[float]])
 
     def attempt(self, contender: Contender, request: Message, limit: float | None = None) -> Message | None:
         """The reply, or None where the contender fails, which is noted."""
@@ -134,7 +134,7 @@ def run_case(
         "first_call_seconds": found.first_call,
         "error_f64": found.errors,
         "spread": {name: spread(values) for name, values in found.times.items()},
-        "cores": {name: round(statistics.median(values), 2) for name, values in found.cores.items()},
+        "cpu_ms": {name: round(statistics.median(values), 5) for name, values in found.cpu.items()},
         "load": [round(load, 2), round(os.getloadavg()[0], 2)],
         "gflop": work["gflop"] if work else 0.0,
         "mbytes": work["mbytes"] if work else 0.0,
@@ -159,7 +159,7 @@ def _take_turns(
                 found.times.pop(contender.name, None)
                 continue
             found.times.setdefault(contender.name, []).append(1e3 * reply["median_seconds"])
-            found.cores.setdefault(contender.name, []).append(reply["cores"])
+            found.cpu.setdefault(contender.name, []).append(1e3 * reply["cpu_seconds"])
 
 
 def spread(values: Sequence[float]) -> float:
