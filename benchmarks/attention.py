@@ -10,7 +10,10 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from benchmarks.formula import Data, Row
+import torch
+from torch import Tensor, nn
+
+from benchmarks.formula import Data, Formula, Row
 from luminal.bench_case import Case
 
 HEADS, WIDTH = 8, 64
@@ -25,6 +28,16 @@ def naive(o: Any, q: Any, k: Any, v: Any, cap: float | None = None) -> Any:
     if cap is not None:
         scores = cap * o.tanh(scores / cap)
     return o.softmax(scores, -1) @ v
+
+
+def model() -> nn.Module:
+    """Attention as one writes it: q, k, v f32 [1, heads, length, width]."""
+    return Formula(naive, []).eval()
+
+
+def inputs(length: int) -> tuple[Tensor, ...]:
+    generator = torch.Generator().manual_seed(length)
+    return tuple(torch.randn((1, HEADS, length, WIDTH), generator=generator) for _ in range(3))
 
 
 def row(

@@ -105,7 +105,7 @@ def _roofs(rows: Sequence[Row]) -> str:
         parts += _bar(
             place, row, across(0), across(ours or 0), "ours", what, f"{number(ours, '{:.0%}')} {bound}", 6
         )
-    caption = "of what the machine allows: multiply-adds at its f32 peak, or bytes at its read bandwidth; grey: best peer"
+    caption = "of what the machine allows: multiply-adds at its f32 peak, or bytes at its bandwidth (grey: best peer)"
     return _chart(caption, parts, len(rows))
 
 

@@ -12,6 +12,8 @@ from torch import Tensor
 from luminal.bench_case import BenchmarkError
 
 LEAST_CALLS = 3
+TOLERANCE = 1e-5
+"""Of attention in f32 on normal data."""
 
 
 def turns(
