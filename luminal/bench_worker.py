@@ -92,7 +92,8 @@ def _save(file: str, results: list[Array]) -> None:
 def main(arguments: list[str]) -> int:
     peer_file, threads = arguments
     worker = Worker(peer_file, int(threads))
-    serve({"prepare": worker.prepare, "reference": worker.reference, "slice": worker.slice})
+    actions = {"prepare": worker.prepare, "reference": worker.reference, "slice": worker.slice}
+    serve({"start": lambda _: {}, **actions})
     return 0
 
 
