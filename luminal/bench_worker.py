@@ -27,9 +27,6 @@ class Worker:
 
     def __init__(self, peer_file: str, threads: int) -> None:
         torch.set_num_threads(threads)
-        # Each static size is a compilation of its own: more of them than Dynamo's default limit.
-        torch._dynamo.config.recompile_limit = 64
-        torch._dynamo.config.allow_rnn = True
         self.threads = threads
         self.peer = load_peer(Path(peer_file))
         self.suite_file = ""

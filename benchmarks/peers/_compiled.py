@@ -6,8 +6,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
+import torch._dynamo
 from torch import nn
 
+# Each static size is a compilation of its own: more of them than Dynamo's default limit.
+torch._dynamo.config.recompile_limit = 64
+torch._dynamo.config.allow_rnn = True
 _last: dict[str, Any] = {}
 
 
