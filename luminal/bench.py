@@ -74,7 +74,11 @@ def run(options: argparse.Namespace) -> int:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     files = [suite_file(name) for name in options.suite.split(",")]
-    if files[0].name == "__init__.py":
+    if any(file.name == "__init__.py" for file in files):
+        if len(files) > 1 or options.html is not None:
+            raise BenchmarkError(
+                f"a suite of measurements runs alone and has no page; given: {options.suite}"
+            )
         return bench_measure.run(options, files[0], cast(Any, load_suite(files[0])).MEASUREMENTS)
     cases = [(file, case) for file in files for case in _chosen(file, options)]
     if not cases:

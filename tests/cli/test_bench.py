@@ -158,6 +158,11 @@ def test_a_case_that_nobody_can_build(tmp_path: Path) -> None:
         (["--suite", "nonesuch"], "no suite 'nonesuch'"),
         (["--suite", "to_markdown"], "no suite 'to_markdown'"),
         (["--peers", "nonesuch"], "unknown peer 'nonesuch'; known: eager, inductor, inductor-max, jax"),
+        (
+            ["--suite", "rows,search"],
+            "a suite of measurements runs alone and has no page; given: rows,search",
+        ),
+        (["--suite", "search", "--html", "page.html"], "runs alone and has no page"),
         (["--only", "batch 7"], "no case of encoder contains or matches 'batch 7'"),
     ],
 )
