@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -17,6 +18,8 @@ from luminal.bench_case import SUITES, BenchmarkError, LeftOutError
 
 LAST_WORDS = 15
 """Lines of a failed process that are shown."""
+COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+"""What errors of some libraries colour their words with."""
 Message = dict[str, Any]
 
 
@@ -128,4 +131,4 @@ def serve(actions: Mapping[str, Callable[[Message], Message]]) -> None:
         except LeftOutError as error:
             say({"left_out": str(error)})
         except Exception as error:
-            say({"error": f"{type(error).__name__}: {error}"})
+            say({"error": COLOURS.sub("", f"{type(error).__name__}: {error}")})
