@@ -58,8 +58,8 @@ def prepare(program, case, threads):
 PEERS = {
     "wrong": "return Prepared(prepared.call, lambda values: [each + 1e-3 for each in prepared.results(values)])",
     "crashing": "if case.dynamic: print('last words', flush=True); os._exit(7)",
-    "raising": "raise ValueError('no such \\x1b[31mkernel')",
-    "late": "time.sleep(60)",
+    "raising": "if case.dynamic: raise ValueError('no such \\x1b[31mkernel')",
+    "late": "if case.dynamic: time.sleep(60)",
     "choosy": "if not case.dynamic: raise LeftOutError('only dynamic cases')",
     "absent": "",
 }
