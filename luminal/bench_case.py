@@ -62,7 +62,8 @@ class Program:
 @dataclass(frozen=True)
 class Case:
     """A row of a suite. `build(tiny)` makes its program, small where `tiny`; what it draws is seeded by the name.
-    A module that cases share must seed what it draws itself: a process that is started anew begins with another case.
+    A module that cases share must seed what it draws itself, under torch.random.fork_rng: a process that is
+    started anew begins with another case.
 
     `dtype` decides what error is allowed (luminal/bench_check.py); `dynamic`: compiled for all sizes, or for its own
     alone; `quick`: part of a quick run.

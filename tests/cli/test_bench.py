@@ -26,8 +26,9 @@ from luminal.bench_case import Case, Program
 
 @cache
 def model():
-    torch.manual_seed(0)
-    return FIRST(nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 4)).eval().requires_grad_(False))
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return FIRST(nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 4)).eval().requires_grad_(False))
 
 def build(tiny, rows):
     return Program(model(), (torch.randn(rows, 8),))
