@@ -1,13 +1,14 @@
-"""Prints the JSON file of `luminal bench` as a table in Markdown: python benchmarks/to_markdown.py encoder.json"""
+"""Prints the JSON file of `luminal bench` as tables in Markdown: python benchmarks/to_markdown.py encoder.json"""
 
 from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from luminal.bench import most_speedup, speedup, summary
+from luminal.bench_rows import Row, cells, headings, number, peer_names
 
 
 def figures(content: dict[str, Any]) -> str:
@@ -26,44 +27,38 @@ def figures(content: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def table(content: dict[str, Any]) -> str:
-    rows: list[dict[str, Any]] = content["rows"]
-    peers = list(rows[0]["peers"])
-    headings = [
-        "case",
-        "threads",
-        *(f"{peer}, ms" for peer in peers),
-        "Luminal, ms",
-        "speed-up",
-        "at peak",
-        "error / eager's",
-    ]
-    lines = [
-        f"| {' | '.join(headings)} |",
-        "|---" * len(headings) + "|",
-    ]
-    for row in rows:
-        error = row["error_f64"]["luminal"] / max(row["error_f64"]["eager"], 1e-300)
-        times = " | ".join(f"{row['peers'][peer]:.3f}" for peer in peers)
-        lines.append(
-            f"| {row['case']} | {row['threads']} | {times} | {row['luminal_ms']:.3f} "
-            f"| {speedup(row):.2f} | {most_speedup(row):.2f} | {error:.2f} |"
-        )
-    totals = summary(rows)
-    settings = ", ".join(f"{name} {value:.2f}" for name, value in totals["by_setting"].items())
-    machine = content["machine"]
+def tables(content: dict[str, Any]) -> str:
+    """A table for each suite, with what it was measured on before them and the means behind them."""
+    rows: list[Row] = content["rows"]
+    totals, machine = content["summary"], content["machine"]
+    peaks = sorted({(row["threads"], row["peak_gflops"], row["read_gbytes"]) for row in rows})
+    measured = "; ".join(
+        f"{gflops:.0f} GFLOP/s and {gbytes:.0f} GB/s on {threads}" for threads, gflops, gbytes in peaks
+    )
     where = f"{machine['processor']}, {machine['cores']} cores, torch {machine['versions']['torch']}."
-    slower = "; ".join(totals["slower"]) or "none"
-    end = f"Geometric mean {totals['geometric_mean']:.2f} ({settings}); slower in: {slower}."
-    peaks = sorted({(row["threads"], row["peak_gflops"]) for row in rows})
-    peak = ", ".join(f"{gflops:.0f} GFLOP/s on {threads}" for threads, gflops in peaks)
-    start = f"{where} Speed-up is the best peer's time over Luminal's; at peak: over that of the case's"
-    start += f" multiply-adds alone at the machine's peak ({peak}), geometric mean {totals['at_peak']:.2f}."
-    return "\n".join([start, "", *lines, "", end])
+    meaning = (
+        "Speed-up is the best peer's time over Luminal's; of the roof: the part of what this machine can do"
+    )
+    lines = [f"{where} {meaning} ({measured} threads)."]
+    for suite in dict.fromkeys(row["suite"] for row in rows):
+        lines += ["", f"### {suite}", "", *_table([row for row in rows if row["suite"] == suite])]
+    mean = number(totals["geometric_mean"], "{:.2f}") or "unknown"
+    settings = ", ".join(f"{name} {value:.2f}" for name, value in totals["by_setting"].items())
+    lines += ["", f"Geometric mean {mean} ({settings}); slower in: {'; '.join(totals['slower']) or 'none'}."]
+    lines += ["", f"Failed: {'; '.join(totals['failed']) or 'none'}."]
+    lines += [f"Left out: {name}: {reason}." for name, reason in content["left_out"].items()]
+    return "\n".join(lines)
+
+
+def _table(rows: Sequence[Row]) -> list[str]:
+    peers = peer_names(rows)
+    head = headings(peers)
+    body = [f"| {' | '.join(cell.replace('|', '/') for cell in cells(row, peers))} |" for row in rows]
+    return [f"| {' | '.join(head)} |", "|---" * len(head) + "|", *body]
 
 
 if __name__ == "__main__":
     if len(sys.argv) != 2:
         sys.exit(__doc__)
     read = json.loads(Path(sys.argv[1]).read_text())
-    print(figures(read) if "measurements" in read else table(read))
+    print(figures(read) if "measurements" in read else tables(read))

@@ -8,22 +8,19 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
-import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from luminal.bench import BenchmarkError, machine
+from luminal.bench_case import BenchmarkError
+from luminal.bench_process import Process
 from luminal.bench_report import Settings
+from luminal.bench_rows import machine
 
 if TYPE_CHECKING:
     from rich.table import Table
-
-LAST_WORDS = 15
-"""Lines of a failed process that are shown."""
 
 
 @dataclass(frozen=True)
@@ -94,27 +91,17 @@ def _measure(
 ) -> None:
     """One measurement in one process, to its end."""
     with tempfile.TemporaryDirectory(prefix="luminal-bench-") as folder:
-        paths = [str(root), os.environ.get("PYTHONPATH", "")]
-        count = str(settings.threads)
-        environment = {
-            **os.environ,
-            "OMP_NUM_THREADS": count,
-            "MKL_NUM_THREADS": count,
-            "LUMINAL_THREADS": count,
-            "LUMINAL_CACHE_DIR": str(Path(folder) / "cache"),
-            "PYTHONPATH": os.pathsep.join(filter(None, paths)),
-        }
-        log = Path(folder) / "log"
-        with log.open("w") as errors:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "luminal.bench_report", module, json.dumps(asdict(settings))],
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                text=True,
-                env=environment,
-            )
-            try:
-                for kind, content in _lines(process):
+        process = Process(
+            "luminal.bench_report",
+            [module, json.dumps(asdict(settings))],
+            settings.threads,
+            Path(folder) / "log",
+            LUMINAL_CACHE_DIR=str(Path(folder) / "cache"),
+            PYTHONPATH=os.pathsep.join(filter(None, (str(root), os.environ.get("PYTHONPATH", "")))),
+        )
+        try:
+            for message in process.lines():
+                for kind, content in message.items():
                     if kind == "figure":
                         found.figures.append(content)
                     elif kind == "times":
@@ -123,19 +110,12 @@ def _measure(
                         found.left_out[settings.measurement] = content
                     else:
                         progress(*content)
-            finally:
-                if process.poll() is None and sys.exc_info()[0] is not None:
-                    process.kill()
-                status = process.wait()
+        except BaseException:
+            process.process.kill()
+            raise
+        status = process.close()
         if status:
-            last = "\n".join(log.read_text(errors="replace").splitlines()[-LAST_WORDS:])
-            found.failed[settings.measurement] = f"status {status}\n{last}"
-
-
-def _lines(process: subprocess.Popen[str]) -> Iterator[tuple[str, Any]]:
-    assert process.stdout is not None
-    for line in process.stdout:
-        yield from json.loads(line).items()
+            found.failed[settings.measurement] = f"status {status}\n{process.last_words()}"
 
 
 def figure_table(figures: Sequence[Mapping[str, Any]]) -> Table:

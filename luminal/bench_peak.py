@@ -50,6 +50,14 @@ def memory_gbytes(threads: int) -> float:
     return 2.0 * COPIED * threads / best / 1e9
 
 
+def read_gbytes(threads: int) -> float:
+    """GB/s that `threads` cores read together from memory, in huge pages if there are any; the best of several."""
+    array = np.ones(threads * COPIED, np.float32)
+    read = reader([array], threads)
+    best = min(_seconds(lambda _: read(), 1, 1) for _ in range(PASSES))
+    return READS * array.nbytes / best / 1e9
+
+
 def reader(arrays: Sequence[NDArray[np.float32]], threads: int) -> Callable[[], None]:
     """A function that reads all of some arrays in turn, READS times, where they lie, a part of each by each of
     `threads` cores.

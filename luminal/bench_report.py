@@ -1,6 +1,6 @@
 """One measurement of a suite in a process of its own: what it is told, and how it says what it found.
 
-The protocol is one JSON object a line on what was standard output.  Started by luminal/bench_measure.py as
+It is asked nothing and says one JSON object a line (luminal/bench_process.py).  Started by luminal/bench_measure.py as
 `python -m luminal.bench_report MODULE NAME SETTINGS`; the module has `measure(report, settings)`.
 """
 
@@ -8,18 +8,13 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from importlib.util import find_spec
 from typing import Any
 
-from luminal.bench import BenchmarkError
-
-
-class LeftOutError(BenchmarkError):
-    """What a measurement needs is not installed; it says what."""
+from luminal.bench_case import LeftOutError, absent
+from luminal.bench_process import speaker
 
 
 @dataclass(frozen=True)
@@ -92,18 +87,13 @@ class Report:
 
 def needed(package: str) -> None:
     """LeftOutError where a package is not installed."""
-    if find_spec(package) is None:
-        raise LeftOutError(f"the package {package} is not installed")
+    if reason := absent(package):
+        raise LeftOutError(reason)
 
 
 def main(arguments: list[str]) -> int:
     module, settings = arguments[0], Settings(**json.loads(arguments[1]))
-    lines = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)
-
-    def write(line: Mapping[str, Any]) -> None:
-        lines.write(json.dumps(line) + "\n")
-
+    write = speaker()
     try:
         importlib.import_module(module).measure(Report(settings, write), settings)
     except LeftOutError as error:

@@ -1,108 +1,96 @@
-"""One contender of a benchmark in its own process: compiles, checks and times what the coordinator asks for.
+"""One contender of a benchmark in its own process: prepares, checks and times what the coordinator asks for.
 
-The protocol is one JSON object a line: requests on standard input, replies on what was standard output.
-Whatever libraries print goes to standard error instead. Started by luminal/bench.py as
-`python -m luminal.bench_worker CONTENDER THREADS SUITE_FILE`.
+Started by luminal/bench_turns.py as `python -m luminal.bench_worker PEER_FILE THREADS`; luminal/bench_process.py has
+the protocol.
 """
 
 from __future__ import annotations
 
-import json
-import os
 import statistics
 import sys
 import time
-from collections.abc import Callable
-from copy import deepcopy
-from typing import Any
+import zlib
+from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor, nn
 
-from luminal.bench import CONTENDERS, load_suite
+from luminal.bench_case import BenchmarkError, Prepared, Program, load_peer, load_suite
+from luminal.bench_process import Message, serve
+from luminal.bench_torch import Array, exact, least_mbytes
 
-Request = dict[str, Any]
-Reply = dict[str, Any]
 MINIMUM_CALLS = 3
 
 
-def compile_for(contender: str, model: nn.Module, dynamic: bool) -> Callable[..., Tensor]:
-    if contender == "eager":
-        return model
-    if contender == "inductor":
-        from torch._inductor import config
-
-        config.freezing = True
-        return torch.compile(model, backend="inductor", dynamic=dynamic)
-    return torch.compile(model, backend="luminal", dynamic=dynamic, options={"freeze": True})
-
-
 class Worker:
-    """Holds the model and the case at hand. Times are in seconds here; the coordinator turns them into ms."""
+    """Holds the program at hand. Times are in seconds here; the coordinator turns them into ms."""
 
-    def __init__(self, contender: str, threads: int, suite_file: str) -> None:
+    def __init__(self, peer_file: str, threads: int) -> None:
         torch.set_num_threads(threads)
-        # Each static size is a compilation of its own: more of them than Dynamo's default limit.
-        torch._dynamo.config.recompile_limit = 64
-        self.contender = contender
-        self.suite = load_suite(suite_file)
-        self.model = self.suite.model()
-        self.compiled: Callable[..., Tensor] = self.model
-        self.dynamic: bool | None = None
-        self.inputs: tuple[Tensor, ...] = ()
+        self.threads = threads
+        self.peer = load_peer(Path(peer_file))
+        self.suite_file = ""
+        self.program: Program
+        self.prepared: Prepared
 
-    def prepare(self, request: Request) -> Reply:
-        """Compiles for the case by its first call; the cases of one dynamic setting share a model."""
-        if request["dynamic"] != self.dynamic:
-            torch._dynamo.reset()
-            self.dynamic = bool(request["dynamic"])
-            self.compiled = compile_for(self.contender, self.model, self.dynamic)
-        self.inputs = self.suite.inputs(request["sizes"])
-        began = time.perf_counter()
-        result = self.compiled(*self.inputs)
-        seconds = time.perf_counter() - began
-        np.save(request["result_file"], result.double().numpy())
-        return {"first_call_seconds": seconds}
-
-    def reference(self, request: Request) -> Reply:
-        """The same case in f64."""
-        inputs = [value.double() if value.is_floating_point() else value for value in self.inputs]
-        np.save(request["result_file"], deepcopy(self.model).double()(*inputs).numpy())
-        return {}
-
-    def slice(self, request: Request) -> Reply:
-        """Calls for about so many seconds, at least three; the first, which wakes caches, is not counted."""
-        self.compiled(*self.inputs)
-        times: list[float] = []
-        until = time.perf_counter() + float(request["seconds"])
-        while len(times) < MINIMUM_CALLS or time.perf_counter() < until:
+    def prepare(self, request: Message) -> Message:
+        """Builds, translates and compiles the case, and runs it once."""
+        if self.suite_file != request["suite"]:
+            self.suite_file = request["suite"]
+            self.suite = load_suite(self.suite_file)
+        case = next(case for case in self.suite.CASES if case.name == request["case"])
+        torch.manual_seed(zlib.crc32(case.name.encode()))
+        self.program = case.build(request["tiny"])
+        with self._mode():
             began = time.perf_counter()
-            self.compiled(*self.inputs)
-            times.append(time.perf_counter() - began)
-        return {"median_seconds": statistics.median(times), "calls": len(times)}
+            self.prepared = self.peer.prepare(self.program, case, self.threads)
+            result = self.prepared.call()
+            seconds = time.perf_counter() - began
+            self.results = self.prepared.results(result)
+        _save(request["result_file"], self.results)
+        return {"first_call_seconds": seconds, "note": self.prepared.note()}
+
+    def reference(self, request: Message) -> Message:
+        """The same case in f64, and the work that it cannot do without."""
+        with self._mode():
+            results, counted = exact(self.program)
+        _save(request["result_file"], results)
+        gflop, mbytes = self.program.gflop, self.program.mbytes
+        return {
+            "gflop": counted if gflop is None else gflop,
+            "mbytes": least_mbytes(self.program, self.results) if mbytes is None else mbytes,
+        }
+
+    def slice(self, request: Message) -> Message:
+        """Calls for about so many seconds, at least three; the first, which wakes caches, is not counted."""
+        call = self.prepared.call
+        with self._mode():
+            call()
+            times: list[float] = []
+            used = time.process_time()
+            until = time.perf_counter() + float(request["seconds"])
+            while len(times) < MINIMUM_CALLS or time.perf_counter() < until:
+                started = time.perf_counter()
+                call()
+                times.append(time.perf_counter() - started)
+            used = (time.process_time() - used) / len(times)
+        return {"median_seconds": statistics.median(times), "cpu_seconds": used}
+
+    def _mode(self) -> torch.inference_mode:
+        return torch.inference_mode(not self.program.training)
+
+
+def _save(file: str, results: list[Array]) -> None:
+    if not results:
+        raise BenchmarkError("it gave no result")
+    np.savez(file, *results)
 
 
 def main(arguments: list[str]) -> int:
-    contender, threads, suite_file = arguments
-    if contender not in CONTENDERS:
-        raise SystemExit(f"unknown contender {contender!r}; known: {', '.join(CONTENDERS)}")
-    replies = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)
-    worker = Worker(contender, int(threads), suite_file)
-    actions: dict[str, Callable[[Request], Reply]] = {
-        "prepare": worker.prepare,
-        "reference": worker.reference,
-        "slice": worker.slice,
-    }
-    with torch.inference_mode():
-        for line in sys.stdin:
-            request: Request = json.loads(line)
-            try:
-                reply = actions[request["do"]](request)
-            except Exception as error:
-                reply = {"error": f"{type(error).__name__}: {error}"}
-            replies.write(json.dumps(reply) + "\n")
+    peer_file, threads = arguments
+    worker = Worker(peer_file, int(threads))
+    actions = {"prepare": worker.prepare, "reference": worker.reference, "slice": worker.slice}
+    serve({"start": lambda _: {}, **actions})
     return 0
 
 

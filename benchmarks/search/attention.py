@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from benchmarks.attention import TOLERANCE, inputs, model
-from benchmarks.search.turns import check_equal, medians, turns
+from benchmarks.attention import inputs, model
+from benchmarks.search.turns import TOLERANCE, check_equal, medians, turns
 from luminal.bench_report import Report, Settings
 from luminal.dump import collect
 
@@ -15,7 +15,7 @@ ROUNDS, SLICE = 9, 0.3
 
 def measure(report: Report, settings: Settings) -> None:
     length = 256 if settings.quick else 2048
-    q, k, v = inputs({"length": length, "cap": 0})
+    q, k, v = inputs(length)
     naive = model()
     compiled = torch.compile(naive, backend="luminal", dynamic=False)
     with torch.inference_mode(), collect() as levels:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from benchmarks.attention import TOLERANCE, inputs, model
-from benchmarks.search.turns import check_equal, medians, turns
+from benchmarks.attention import inputs, model
+from benchmarks.search.turns import TOLERANCE, check_equal, medians, turns
 from luminal.bench_peak import READS, reader
 from luminal.bench_report import Report, Settings
 from luminal.dump import collect
@@ -20,7 +20,7 @@ ROUNDS, SLICE = 15, 0.15
 
 def measure(report: Report, settings: Settings) -> None:
     keys = 1024 if settings.quick else 8192
-    q, k, v = inputs({"length": keys, "cap": 0})
+    q, k, v = inputs(keys)
     q = q[:, :, :1].contiguous()
     naive = model()
     compiled = torch.compile(naive, backend="luminal", dynamic=False)

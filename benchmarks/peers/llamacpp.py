@@ -1,0 +1,19 @@
+"""llama.cpp's matrix products, from the library in llama-cpp-python; build that with CMAKE_ARGS="-DGGML_NATIVE=ON"."""
+
+from __future__ import annotations
+
+from luminal.bench_case import Case, LeftOutError, Prepared, Program, absent
+
+
+def missing() -> str:
+    return absent("llama_cpp")
+
+
+def prepare(program: Program, case: Case, threads: int) -> Prepared:
+    from benchmarks.ggml import product
+
+    held = program.quantised
+    if held is None:
+        raise LeftOutError("it has no quantised weight")
+    call = product(held.format, held.weight.numpy(), program.inputs[0].numpy(), threads)
+    return Prepared(call, lambda values: [values.copy()])
