@@ -2,8 +2,8 @@
 
     rank[i] = #{j : x[j] comes before x[i]};   place[k] = sum_i (rank[i] = k) * i;   value[k] = x[place[k]]
 
-That is stable, in parallel, and of n^2 comparisons.  Of a slice of the result, as topk takes, only its own places are
-looked for.
+That is stable, in parallel, and of n^2 comparisons.  Where only the first few are wanted, only their places are looked
+for.
 """
 
 from __future__ import annotations
@@ -55,9 +55,10 @@ def _ranked(op: PrimitiveOp) -> tuple[SSAValue, SSAValue]:
     places = (build.iota(square, rank), build.iota(square, rank - 1))
     earlier = build.bits(same, build.compare(*places, "lt"), "and")
     count = build.sum_reduce(build.cast(build.bits(before, earlier, "or"), i32), [rank])
-    ranks = build.expand(build.reshape(count, (*lead, as_dim(1), size)), square)
-    hit = build.compare(build.cast(ranks, i64), build.iota(square, rank - 1), "eq")
-    place = build.sum_reduce(build.select(hit, build.iota(square, rank), build.full(0, square, i64)), [rank])
+    wanted = (*lead, type_of(op.results[0]).shape[axis], size)
+    ranks = build.expand(build.reshape(count, (*lead, as_dim(1), size)), wanted)
+    hit = build.compare(build.cast(ranks, i64), build.iota(wanted, rank - 1), "eq")
+    place = build.sum_reduce(build.select(hit, build.iota(wanted, rank), build.full(0, wanted, i64)), [rank])
     shape = type_of(place).shape
     value = build.gather(x, [*(build.iota(shape, a) for a in range(rank - 1)), place], "assumed")
     back = [order.index(a) for a in range(rank)]

@@ -10,7 +10,7 @@ from luminal.passes.value_graph import Value, ValueGraph
 
 
 def requirements_of(graph: ValueGraph) -> list[Requirement]:
-    """The conditions of slices, reshapes, pads and windows that are not proven; each once."""
+    """The conditions of slices, reshapes, pads, windows and sorts that are not proven; each once."""
     found: dict[tuple[Dim, Dim | None], Requirement] = {}
     for value in graph.values:
         for least, unless, message in _conditions(value):
@@ -44,5 +44,10 @@ def _conditions(value: Value) -> Iterator[tuple[Dim, Dim | None, str]]:
         case "window":
             extent, size = value.operands[0].shape[value.integer("axis")], value.integer("size")
             yield extent - size, None, f"a window of {size} does not fit in an axis of {extent}"
+        case "sort":
+            axis, given = value.integer("axis"), value.operands[0].shape
+            extent, count = given[axis], value.shape[axis]
+            yield count, None, f"the first {count} elements of a sort"
+            yield extent - count, None, f"the first {count} elements of a sort of {extent}"
         case _:
             return

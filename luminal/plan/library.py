@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
+from luminal.dim import as_dim
 from luminal.dtype import dtype_of
 from luminal.errors import CompileError, OutputError
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]
 Tensors = Sequence["torch.Tensor"]
+FEW = 4
+"""A selection is worth trying where it is for less than one element of so many."""
 Operation = Callable[[Mapping[str, Any], Tensors, Mapping[str, int], Tensors], Tensors]
 """Attributes, operands, sizes and the memory of the results, which it may write to; gives the results."""
 
@@ -39,12 +42,38 @@ def as_numpy(tensor: torch.Tensor) -> Array:
 def _sort(
     attributes: Mapping[str, Any], operands: Tensors, dims: Mapping[str, int], outputs: Tensors
 ) -> Tensors:
-    """Stable, NaN largest: values and their i64 positions along one axis."""
+    """Stable, NaN largest: values and their i64 positions along one axis, or the first `count` of them."""
     import torch
 
-    del dims, outputs
-    axis, descending = attributes["axis"], bool(attributes["descending"])
-    return torch.sort(operands[0], dim=axis, descending=descending, stable=True)
+    del outputs
+    (x,), axis, descending = operands, attributes["axis"], bool(attributes["descending"])
+    if attributes.get("count") is None:
+        return torch.sort(x, dim=axis, descending=descending, stable=True)
+    count = as_dim(attributes["count"]).evaluate(dims)
+    found = (
+        _first(x, axis, descending, count)
+        if 0 < count < x.shape[axis] // FEW and x.dtype != torch.bool
+        else None
+    )
+    if found is not None:
+        return found
+    return [
+        part.narrow(axis, 0, count) for part in torch.sort(x, dim=axis, descending=descending, stable=True)
+    ]
+
+
+def _first(x: torch.Tensor, axis: int, descending: bool, count: int) -> Tensors | None:
+    """The first of a stable sort by a selection, whose own order of equal elements may be any; None where the last of
+    them has an equal among the others."""
+    import torch
+
+    values, places = torch.topk(x, count + 1, dim=axis, largest=descending)
+    last, next_one = values.narrow(axis, count - 1, 1), values.narrow(axis, count, 1)
+    if bool(((last == next_one) | (last.isnan() & next_one.isnan())).any()):
+        return None
+    places = places.narrow(axis, 0, count).sort(axis).values
+    values, order = torch.sort(x.gather(axis, places), dim=axis, descending=descending, stable=True)
+    return values, places.gather(axis, order)
 
 
 def _extern(

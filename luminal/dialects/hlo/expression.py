@@ -326,5 +326,5 @@ class Expression:
         """This tensor with `value` put at (or combined into) the indexed positions."""
         return self._new(self.emitter.scatter(self.value, value.value, [i.value for i in indices], combine))
 
-    def sort(self, axis: int, descending: bool) -> list[Expression]:
-        return [self._new(result) for result in self.emitter.sort(self.value, axis, descending)]
+    def sort(self, axis: int, descending: bool, count: Dim | None = None) -> list[Expression]:
+        return [self._new(result) for result in self.emitter.sort(self.value, axis, descending, count)]

@@ -15,7 +15,7 @@ from luminal.dialects.hlo.expression import Expression
 from luminal.dialects.hlo.shapes import check_class, tensor, text
 from luminal.dialects.hlo.table import define
 from luminal.dialects.tensor_type import TensorType
-from luminal.dim import Dim, as_dim, known_less, product
+from luminal.dim import Dim, as_dim, known_equal, known_less, product
 from luminal.dtype import DType, bool_, i64
 from luminal.errors import OptionError, ShapeError
 
@@ -144,7 +144,7 @@ def _running(monoid: str, x: Expression, axis: int) -> list[Expression]:
 
 
 def _topk(x: Expression, axis: int, count: Dim, largest: bool) -> list[Expression]:
-    return [part.narrow(axis, 0, count) for part in x.sort(axis, largest)]
+    return x.sort(axis, largest, None if known_equal(count, x.shape[axis]) else count)
 
 
 # ---- in NumPy --------------------------------------------------------------------------------------------------

@@ -228,9 +228,12 @@ class PrimitiveBuilder:
         """`base` with value[p] combined in at (indices[0][p], ...), for p in row-major order."""
         return self.one("scatter", [base, value, *indices], {"combine": combine, "bounds": bounds})
 
-    def sort(self, x: SSAValue, axis: int, descending: bool = False) -> tuple[SSAValue, SSAValue]:
-        """Values and i64 positions, stable, NaN as the largest."""
-        values, positions = self.emit("sort", [x], {"axis": axis, "descending": descending}).results
+    def sort(
+        self, x: SSAValue, axis: int, descending: bool = False, count: DimLike | None = None
+    ) -> tuple[SSAValue, SSAValue]:
+        """Values and i64 positions, stable, NaN as the largest; the first `count` of them, or all."""
+        first = {} if count is None else {"count": count}
+        values, positions = self.emit("sort", [x], {"axis": axis, "descending": descending, **first}).results
         return values, positions
 
     def extern(

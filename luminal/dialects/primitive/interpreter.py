@@ -307,6 +307,8 @@ def _sort(op: PrimitiveOp, xs: Sequence[Array], dims: Dims) -> tuple[Array, Arra
         order = np.flip(keys.shape[axis] - 1 - np.argsort(np.flip(keys, axis), axis, kind="stable"), axis)
     else:
         order = np.argsort(keys, axis, kind="stable")
+    if (count := op.value("count")) is not None:
+        order = np.take(order, range(as_dim(cast("int | Dim", count)).evaluate(dims)), axis)
     return np.take_along_axis(xs[0], order, axis), order.astype(np.int64)
 
 

@@ -355,7 +355,15 @@ def _sort(op: PrimitiveOp) -> tuple[TensorType, TensorType]:
         raise OptionError(
             f"descending of {op.name} must be true or false, not {value_text(op.value('descending'))}"
         )
-    return source, TensorType((source.shape, i64))
+    shape = list(source.shape)
+    count = op.value("count")
+    if count is not None:
+        axis = op.integer("axis")
+        count = as_dim(cast("int | Dim", count))
+        if known_less(count, 0) or known_less(shape[axis], count):
+            raise OptionError(f"{op.name} gives {count} of {shape[axis]} elements")
+        shape[axis] = count
+    return TensorType((tuple(shape), source.dtype)), TensorType((tuple(shape), i64))
 
 
 def _extern(op: PrimitiveOp) -> tuple[TensorType, ...]:
@@ -403,7 +411,7 @@ ROWS: dict[str, Row] = {
     "scan": Row(1, _scan, {"monoid": ("sum", "prod", "max", "min"), "axis": None}),
     "gather": Row(-2, _gather, _BOUNDS),
     "scatter": Row(-3, _scatter, {"combine": ("set", "add", "mul", "max", "min"), **_BOUNDS}),
-    "sort": Row(1, _sort, {"axis": None, "descending": None}, results=2),
+    "sort": Row(1, _sort, {"axis": None, "descending": None, "count": None}, ("count",), results=2),
     "extern": Row(-1, _extern, {"target": None, "payload": None}, results=-1, given_result=True),
 }
 
