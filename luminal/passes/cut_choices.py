@@ -76,8 +76,10 @@ class _First:
         blocks = [value for value in self.graph.values if _is_block_sum(value)]
         contractions = [v for v in self.graph.values if is_contraction(v) and v not in blocks]
         self.contractions = {value.number for value in contractions}
+        epilogues: dict[Value, Value] = {}
         for value in contractions:
-            self._keep(self._settled(value, self._epilogue(value)))
+            epilogues[value] = self._settled(value, self._epilogue(value))
+            self._keep(epilogues[value])
         self.blocks = {value.number for value in blocks}
         for value in self.graph.values:
             self._keep_reduced(value)
@@ -85,6 +87,8 @@ class _First:
         for value in (*contractions, *blocks):
             self._keep_operands(value)
         self._keep_shared()
+        for value, root in epilogues.items():
+            self._keep_apart(root, value)
 
     def _keep(self, value: Value) -> None:
         if value.op not in SPLATS and not value.is_empty:
@@ -152,6 +156,35 @@ class _First:
                 return True
             stack += found.operands
         return False
+
+    def _keep_apart(self, root: Value, own: Value) -> None:
+        """Keep other reductions behind a contraction that read nothing of what it reads: they have no place in its
+        loops."""
+        reads = self._leaves(own)
+        stack, seen = [root], {own.number}
+        while stack:
+            found = stack.pop()
+            if found.number in seen or (found.number in self.roots and found is not root):
+                continue
+            seen.add(found.number)
+            if found.op in REDUCTIONS and not self._leaves(found) & reads:
+                self._keep(found)
+            else:
+                stack += found.operands
+
+    def _leaves(self, value: Value) -> set[int]:
+        """The values in memory, constants apart, that a value is computed from."""
+        stack, seen, leaves = list(value.operands), set[int](), set[int]()
+        while stack:
+            found = stack.pop()
+            if found.number in seen or found.op in SPLATS or found.number in self.partition.former.constants:
+                continue
+            seen.add(found.number)
+            if found.number in self.roots or not found.operands:
+                leaves.add(found.number)
+            else:
+                stack += found.operands
+        return leaves
 
     def _keep_reduced(self, value: Value) -> None:
         """Keep what a reduction folds where it alone needs another reduction with as many results, which has no place

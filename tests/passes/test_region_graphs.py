@@ -391,3 +391,22 @@ def test_what_would_be_computed_at_too_many_points_is_kept() -> None:
     partition = Partition.of(graph)
     with pytest.raises(RegionTooLargeError, match="keep it in memory"):
         instances(partition, Cuts())
+
+
+def test_a_product_of_other_things_behind_a_product_is_kept() -> None:
+    """x @ a + sum(v * w) of each column: the second sum has no place in the loops of the first; x @ a times a norm of x
+    has."""
+
+    def apart(b: PrimitiveBuilder, x, first, v, second):
+        columns = b.sum_reduce(b.mul(b.expand(v, (4, 5)), second), [0])
+        return b.add(matmul(b, x, first), b.expand(b.reshape(columns, (1, 5)), (3, 5)))
+
+    shapes = [tensor(3, 4), tensor(4, 5), tensor(4, 1), tensor(4, 5)]
+    given = [numbers(3, 4), numbers(4, 5), numbers(4, 1), numbers(4, 5)]
+    assert len(same(graph_of(shapes, apart), given).steps) == 2
+
+    def together(b: PrimitiveBuilder, x, first):
+        squares = b.sum_reduce(b.mul(x, x), [1])
+        return b.mul(matmul(b, x, first), b.expand(b.reshape(squares, (3, 1)), (3, 5)))
+
+    assert len(same(graph_of(shapes[:2], together), given[:2]).steps) == 1
