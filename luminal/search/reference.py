@@ -44,8 +44,31 @@ class Arithmetic:
     zero: float | None = None
 
 
+def axes_of(region: Region) -> dict[str, int]:
+    """An axis from 1 on for each index; indices that no term has together share one, for arrays have few."""
+    together: dict[str, set[str]] = {index: set() for index in region.extents}
+    for term in region.terms():
+        scope = set(term.free)
+        match term.op:
+            case "reduce":
+                scope.update(term.reduce.indices)
+            case "scan":
+                scope.add(term.scan.index)
+            case "loop":
+                scope.add(term.loop.index)
+            case _:
+                pass
+        for index in scope:
+            together[index] |= scope
+    axes: dict[str, int] = {}
+    for index in sorted(together):
+        taken = {axes[other] for other in together[index] if other in axes}
+        axes[index] = next(axis for axis in range(1, len(together) + 1) if axis not in taken)
+    return axes
+
+
 class Evaluator:
-    """Values of terms over (points, one axis for each bound index in use)."""
+    """Values of terms over (points, axes of the bound indices in use); `axes`: those of `axes_of`, where known."""
 
     def __init__(
         self,
@@ -55,14 +78,16 @@ class Evaluator:
         sizes: Mapping[str, int],
         chosen: Mapping[str, Array],
         arithmetic: Arithmetic,
+        axes: Mapping[str, int] | None = None,
     ) -> None:
         self.region, self.arithmetic = region, arithmetic
         self.wide, self.noise = arithmetic.wide, arithmetic.noise
         self.arguments = arguments
         self.dims = dims
         self.sizes = sizes
-        self.axes = sorted(region.extents)
-        self.env = {index: points.reshape(-1, *[1] * len(self.axes)) for index, points in chosen.items()}
+        self.axes = axes_of(region) if axes is None else axes
+        self.rank = 1 + max(self.axes.values(), default=0)
+        self.env = {index: points.reshape(-1, *[1] * (self.rank - 1)) for index, points in chosen.items()}
         self.carries: dict[tuple[int, int], Array] = {}
         self.memo: dict[tuple[Term, frozenset[tuple[str, tuple[int, ...]]]], Array] = {}
 
@@ -90,8 +115,8 @@ class Evaluator:
 
     def along(self, index: str) -> Array:
         """All positions of an index, along its own axis."""
-        shape = [1] * (1 + len(self.axes))
-        shape[1 + self.axes.index(index)] = self.sizes[index]
+        shape = [1] * self.rank
+        shape[self.axes[index]] = self.sizes[index]
         return np.arange(self.sizes[index]).reshape(shape)
 
     def _noisy(self, values: Array, dtype: DType) -> Array:
@@ -189,9 +214,9 @@ class Evaluator:
                 del self.env[index]
             else:
                 self.env[index] = old
-        axes = tuple(1 + self.axes.index(index) for index in bound)
+        axes = tuple(self.axes[index] for index in bound)
         full = [
-            np.broadcast_to(p, _with_axes(p.shape, axes, [self.sizes[i] for i in bound], 1 + len(self.axes)))
+            np.broadcast_to(p, _with_axes(p.shape, axes, [self.sizes[i] for i in bound], self.rank))
             for p in parts
         ]
         found = _fold(term.reduce.monoid, full, axes, term.dtype)
@@ -204,14 +229,16 @@ class Evaluator:
         count = len(attribute.carries)
         current = [self.value(operand) for operand in term.operands[:count]]
         for iteration in range(self.sizes[attribute.index]):
-            step = Evaluator(self.region, self.arguments, self.dims, self.sizes, {}, self.arithmetic)
-            step.env = {**self.env, attribute.index: np.full([1] * (1 + len(self.axes)), iteration)}
+            step = Evaluator(
+                self.region, self.arguments, self.dims, self.sizes, {}, self.arithmetic, self.axes
+            )
+            step.env = {**self.env, attribute.index: np.full([1] * self.rank, iteration)}
             step.carries = {(attribute.identifier, n): value for n, value in enumerate(current)}
             current = [step.value(operand) for operand in term.operands[count:]]
         return current
 
     def _scan(self, term: Term) -> Array:
-        index, axis = term.scan.index, 1 + self.axes.index(term.scan.index)
+        index, axis = term.scan.index, self.axes[term.scan.index]
         upto = self.env[index]
         positions = self.env[index] = self.along(index)
         values = self._noisy(self.value(term.operands[0]), term.operands[0].dtype)

@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 
 from luminal.dialects.kernel.region_interpreter import evaluate
+from luminal.dialects.kernel.region_text import parse_region
 from luminal.dialects.kernel.terms import Affine, Argument, Region, predicate
 from luminal.dim import as_dim
 from luminal.dtype import f32, f64, i64
 from luminal.search.bounds import addresses_are_valid
+from luminal.search.reference import Arithmetic, Evaluator, axes_of
 from luminal.search.verify import agrees, sample_output
 from tests.kernel import regions
 from tests.kernel.test_place import CASES
@@ -201,3 +203,26 @@ def test_an_index_of_a_loop_and_of_a_reduction_inside_it_are_told_apart() -> Non
     right = evaluate(region, arguments, {})[0]
     assert agrees(sample, right)
     assert not agrees(sample, right * np.float32(1.01))
+
+
+def test_a_region_of_many_sums_has_few_axes() -> None:
+    """Forty sums, each over an index of its own: none meets another, so one axis serves them all."""
+    count = 40
+    lines = ["index i = 3", *(f"index r{n} = 2" for n in range(count)), "argument 0 = f32 [6]"]
+    numbers = iter(range(3 * count))
+    total = -1
+    for n in range(count):
+        load, summed = next(numbers), next(numbers)
+        lines += [f"%{load} = load 0 [i + (3)*r{n}] : f32", f"%{summed} = reduce.sum [r{n}] %{load} : f32"]
+        if n:
+            added = next(numbers)
+            lines.append(f"%{added} = add %{total} %{summed} : f32")
+            summed = added
+        total = summed
+    region = parse_region("\n".join([*lines, f"output 0 = %{total} at [i] of [3] over [i]"]))
+    assert max(axes_of(region).values()) <= 2
+    data = np.arange(6, dtype=np.float32)
+    sizes = {name: size.evaluate({}) for name, size in region.extents.items()}
+    chosen = {"i": np.arange(3)}
+    found = Evaluator(region, [data], {}, sizes, chosen, Arithmetic()).value(region.outputs[0].term)
+    np.testing.assert_allclose(found.reshape(-1), count * data.reshape(2, 3).sum(0))
