@@ -13,6 +13,7 @@ from luminal.dim import Dim
 from luminal.emit_cpu.cache import object_key, read_entry, write_entry
 from luminal.emit_cpu.emit import TINY_NANOSECONDS, emit_function
 from luminal.emit_cpu.jit import Target, compile_object
+from luminal.passes.ordered_writes import check_order
 from luminal.passes.place import place
 
 
@@ -47,6 +48,7 @@ class KernelCompiler:
         if known is not None:
             return known
         name = "kernel_" + hashlib.sha256(identity.encode()).hexdigest()[:16]
+        check_order(region, schedule)
         function = place(region, schedule, name, self.licences, _rounded(cost))
         emitted = emit_function(function, self.target)
         key = object_key(emitted.text, self.target)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from luminal.dialects.kernel.region_text import region_text
 from luminal.dialects.kernel.terms import Region
 from luminal.errors import ScheduleError
+from luminal.passes.ordered_writes import check_order
 from luminal.passes.place import place
 from luminal.search.forms import Form
 from luminal.search.generate import Candidate, Generator
@@ -93,13 +94,14 @@ def generator_of(form: Form, machine: Machine, samples: Samples, coarse: bool = 
 
 
 def is_legal(region: Region, candidate: Candidate) -> bool:
-    """Whether the placement pass accepts a candidate."""
+    """Whether a candidate is legal for a region."""
     return refusal(region, candidate) is None
 
 
 def refusal(region: Region, candidate: Candidate) -> str | None:
-    """Why the placement pass does not accept a candidate, None where it does."""
+    """Why a candidate is not legal for a region, None where it is."""
     try:
+        check_order(region, candidate.schedule)
         place(region, candidate.schedule, "probe")
     except ScheduleError as error:
         return str(error)

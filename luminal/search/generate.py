@@ -17,6 +17,7 @@ from typing import TypeVar, cast
 from luminal.dialects.kernel.region_text import natural_key
 from luminal.dialects.kernel.schedule import Buffer, Factor, Schedule, Stage, Target
 from luminal.dialects.kernel.terms import Term
+from luminal.passes.ordered_writes import columns_of
 from luminal.search.nests import NestGenerator
 from luminal.search.ordering import best, ordered
 from luminal.search.roofline import STRIDED_SECONDS, Estimate
@@ -151,7 +152,9 @@ class Generator(NestGenerator):
 
     def _single(self) -> list[Candidate]:
         outputs = self.region.outputs
-        if any(map(self.region.is_ordered, outputs)) or len({o.indices for o in outputs}) != 1:
+        if any(map(self.region.is_ordered, outputs)):
+            return self._meeting()
+        if len({o.indices for o in outputs}) != 1:
             return []
         roots = tuple(term for output in outputs for term in output.terms)
         if scanned_indices(roots, frozenset()):
@@ -165,6 +168,33 @@ class Generator(NestGenerator):
             root = Stage(tuple(Target(output=n) for n in range(len(outputs))), factors)
             estimates = self._estimates(nest.seconds, factors)
             found.append(Candidate(Schedule((root,), nest.kept), estimates, nest.kind))
+        return found
+
+    def _meeting(self) -> list[Candidate]:
+        """Schedules of writes that may meet: in their order, and for each of them all columns, in vectors; the columns
+        inside, or outside, where threads may share them."""
+        (output, *others) = self.region.outputs
+        columns = columns_of(self.region, output) & frozenset(self.shapes.output_strides(0))
+        lane = next((i for i in sorted(columns) if self.shapes.output_strides(0)[i] == 1), None)
+        if others or lane is None or reduced_indices(output.terms, frozenset()):
+            return []
+        lanes = self.machine.lanes
+        view = StageView(output.terms, sorted(output.indices), {}, frozenset(), None, frozenset(), "")
+        rest = [Factor(i, None) for i in sorted(output.indices - columns, key=natural_key)]
+        beside = [Factor(i, None) for i in self._outermost_first(0) if i in columns and i != lane]
+        found: list[Candidate] = []
+        for tile in (t for t in (4, 2, 1) if t == 1 or self._fits(lane, t * lanes)):
+            registers = [Factor(lane, tile, "tile")] if tile > 1 else []
+            registers.append(Factor(lane, lanes, "lane"))
+            seconds = self._row_seconds(view, frozenset(), lane, tile * lanes)
+            for outside in (False, True):
+                along = [*beside, Factor(lane, None)]
+                order = [*along, *rest] if outside else [*rest, *along]
+                factors = (*order, *registers)
+                if outside:
+                    factors = (Factor(order[0].index, None, "parallel"), *factors[1:])
+                schedule = Schedule((Stage((Target(output=0),), factors),))
+                found.append(Candidate(schedule, self._estimates(seconds, factors), "rows"))
         return found
 
     def _estimates(self, seconds: Seconds, factors: tuple[Factor, ...]) -> tuple[Estimate, ...]:
