@@ -193,9 +193,11 @@ def extremum(f: Function, a: Value, b: Value, dtype: DType, kind: Literal["max",
         return f.op("or" if kind == "max" else "and", a, b)
     if not dtype.is_float:
         return f.intrinsic(("s" if dtype.is_signed else "u") + kind, *f.pair(a, b))
-    # b first: x86 has no such instruction, and repairs its own where the first operand is NaN; that of a running
-    # extremum, a, would have to wait for the repair. Of two zeros either will do.
-    return f.intrinsic("maximum" if kind == "max" else "minimum", *reversed(f.pair(a, b)), flags="nsz")
+    # What x86 has in one instruction, which gives `a` where there is a NaN: that of `b` is repaired beside the chain of
+    # a running extremum. Of two zeros either will do, but one keeps its sign, so that `nsz` would say too much.
+    a, b = f.pair(a, b)
+    better = f.select(f.compare("fcmp ogt" if kind == "max" else "fcmp olt", b, a), b, a)
+    return f.select(f.compare("fcmp uno", b, b), b, better)
 
 
 def combine(f: Function, monoid: str, a: Value, b: Value, dtype: DType, flags: str = "") -> Value:

@@ -196,7 +196,7 @@ example_inputs = (torch.ones(2, 3, device="meta"),)
             "the model fails on its example_inputs: TypeError: .*argument",
         ),
         (TRACED, "the model fails on its example_inputs: ValueError: two lines"),
-        (UNSERVED, "the inputs are on meta; Luminal serves one of cpu"),
+        (UNSERVED, "the inputs are on meta; Luminal serves cpu and cuda"),
     ],
 )
 def test_models_that_fail_on_their_own_inputs(

@@ -468,3 +468,18 @@ def test_the_same_function_gives_the_same_text() -> None:
     assert first == second
     for flag in ("nnan", "ninf", "nsz", "arcp", " fast "):
         assert flag not in first
+
+
+@pytest.mark.parametrize("monoid", ["max", "min"])
+@pytest.mark.parametrize("schedule", ["out0: i:* i:8:lane", "out0: i:*"])
+def test_an_extremum_keeps_the_sign_of_a_zero(monoid: str, schedule: str) -> None:
+    """max(0 - x, -3) of x = 0 is +0: that of two zeros either would do says nothing of one."""
+
+    def build(table: TermTable, x: list[Term]) -> Term:
+        negative = table.apply("mul", (x[0], constant(table, -1.0)), None, f32)
+        zero = table.apply("add", (constant(table, 0.0), negative), None, f32)
+        return table.apply(monoid, (zero, constant(table, -3.0 if monoid == "max" else 3.0)), None, f32)
+
+    region = elementwise(21, build)
+    given = np.array([0.0, -0.0, 1.0] * 7, np.float32)
+    check(region, schedule, [given], {}, exact=True)

@@ -7,37 +7,22 @@ from typing import Any
 import numpy as np
 from xdsl.dialects.builtin import ModuleOp
 
-from luminal.dialects.graph_op import build_graph, finish_graph
-from luminal.dialects.primitive.build import PrimitiveBuilder
-from luminal.dialects.primitive.interpreter import interpret
-from luminal.dialects.tensor_type import tensor_type
-from luminal.dim import as_dim
-from luminal.dtype import DType, bf16, f32
-from luminal.quantised import FORMATS, format_of
+from luminal import Graph, Tensor
+from luminal.dialects.hlo.interpreter import interpret
+from luminal.dtype import DType, bf16
+from luminal.quantised import format_of
 
 Array = np.ndarray[Any, Any]
 
 
 def product(name: str, rows: int, inner: int, columns: int, left: str = "") -> ModuleOp:
     """x w^T in bf16, of x [rows, inner] and w [columns, inner] in a format; `left`: the format of x, if it has one."""
-    kinds = [(left, rows), (name, columns)]
-    planes = [FORMATS[each].plane_types((count, inner)) if each else {} for each, count in kinds]
-    types = [*(planes[0].values() or [tensor_type((rows, inner), bf16)]), *planes[1].values()]
-    graph, block = build_graph("main", (), types)
-    build = PrimitiveBuilder(block)
-    given = list(block.args)
-    middle = len(planes[0]) or 1
-    x = given[0]
-    if left:
-        x = format_of(left).dequantise(build, dict(zip(planes[0], given)), bf16)
-    w = format_of(name).dequantise(build, dict(zip(planes[1], given[middle:])), bf16)
-    m, n, k = map(as_dim, (rows, columns, inner))
-    wide = [
-        build.cast(build.expand(build.reshape(value, shape), (m, n, k)), f32)
-        for value, shape in ((x, (m, as_dim(1), k)), (w, (as_dim(1), n, k)))
-    ]
-    finish_graph(block, [build.cast(build.sum_reduce(build.mul(*wide), [2]), bf16)])
-    return ModuleOp([graph])
+    cx = Graph()
+    x = cx.tensor((rows, inner), dtype=format_of(left).name if left else bf16)
+    w = cx.tensor((columns, inner), dtype=format_of(name).name)
+    wide = x if isinstance(x, Tensor) else x.cast(bf16)
+    wide.matmul(w.cast(bf16).T).output()
+    return cx.module()
 
 
 def numbers(name: str, rows: int, inner: int, seed: int = 0) -> list[Array]:
@@ -46,7 +31,7 @@ def numbers(name: str, rows: int, inner: int, seed: int = 0) -> list[Array]:
     if not name:
         return [rng.standard_normal((rows, inner)).astype(bf16.numpy)]
     found: list[Array] = []
-    for plane, type_ in FORMATS[name].plane_types((rows, inner)).items():
+    for plane, type_ in format_of(name).plane_types((rows, inner)).items():
         shape = [size.constant or 0 for size in type_.shape]
         found.append(_plane(plane, type_.dtype, shape, name, rng))
     return found
@@ -69,4 +54,4 @@ def _plane(plane: str, dtype: DType, shape: list[int], name: str, rng: np.random
 def wanted(module: ModuleOp, inputs: list[Array]) -> Array:
     """What the graph means, in f64."""
     graph: Any = module.body.block.first_op
-    return interpret(graph, inputs)[0].astype(np.float64)
+    return interpret(graph, inputs, {})[0].astype(np.float64)
