@@ -48,7 +48,8 @@ def columns_of(region: Region, output: Output) -> frozenset[str]:
     strides = {i: stride for i, stride in output.address.strides if i not in moved}
     fixed = [stride for i, stride in output.address.strides if i in moved]
     multiples = [*fixed, *([] if output.dynamic is None else [_multiple(output.dynamic)])]
-    columns, reach = set[str](), as_dim(0)
+    columns = {index for index in output.indices if region.extents[index] == 1}
+    reach = as_dim(0)
     for index, stride in sorted(strides.items(), key=lambda item: typical(item[1])):
         if not known_less(reach, stride):
             break

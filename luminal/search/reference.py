@@ -45,8 +45,11 @@ class Arithmetic:
 
 
 def axes_of(region: Region) -> dict[str, int]:
-    """An axis from 1 on for each index; indices that no term has together share one, for arrays have few."""
+    """An axis from 1 on for each index; indices that no term and no output has together share one."""
     together: dict[str, set[str]] = {index: set() for index in region.extents}
+    for output in region.outputs:
+        for index in output.indices:
+            together[index] |= output.indices
     for term in region.terms():
         scope = set(term.free)
         match term.op:
