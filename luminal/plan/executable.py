@@ -28,6 +28,7 @@ from luminal.plan.kernels import InterpretedKernel, Kernel, memory_view
 from luminal.plan.library import as_torch, run_library
 from luminal.plan.native_entry import CHECK_FAILED, FrameLayout, segment_names, unpack_status
 from luminal.plan.plan import KernelStep, LibraryStep, Plan, Storage
+from luminal.plan.planned import Planned
 from luminal.runtimes.memory import allocate
 from luminal.stats import Stats, note_arena
 
@@ -40,7 +41,7 @@ REMEMBERED = 4096
 """Sizes whose arena is remembered, so that they need no checks again."""
 
 
-class PlanExecutable:
+class PlanExecutable(Planned):
     """A compiled graph. May be called from several threads at once; each running call has an arena of its own.
 
     `entry` gives the addresses of the functions that `native_entry.entry_text` writes, and `kernels` those of
@@ -57,14 +58,10 @@ class PlanExecutable:
         threads: Callable[[], int] = thread_count,
         keep_alive: object = None,
     ) -> None:
-        self.plan, self.kernels, self._pool, self._threads = plan, dict(kernels), pool, threads
+        super().__init__(plan, stats)
+        self.kernels, self._pool, self._threads = dict(kernels), pool, threads
         self.layout = FrameLayout.of(plan)
-        self._stats = stats
         self._keep_alive = keep_alive
-        self.dim_names = tuple(symbol.name for symbol in plan.symbols)
-        constants = set(plan.constants)
-        self.call_inputs = tuple(n for n in range(len(plan.inputs)) if n not in constants)
-        """Positions of the inputs that every call gives, in the order of `run_pointers`."""
         self._table = (ctypes.c_int64 * max(1, len(plan.kernels)))(
             *(kernels[k].address for k in plan.kernels)
         )
@@ -74,8 +71,6 @@ class PlanExecutable:
         self._start = _SEGMENT(entry["start"])
         self._sizes: dict[tuple[tuple[int, ...], int], int] = {}
         self._frames: list[Frame] = []
-        self._constants = tuple(position for position in plan.constants if position < plan.given)
-        """Positions of the constant inputs that callers give; folds compute the others."""
         self._bindings = Bindings(self._constants, self._bind)
         if not self._constants:
             self._bindings.bind({})
@@ -93,26 +88,9 @@ class PlanExecutable:
     # ---- facts
 
     @property
-    def input_types(self) -> tuple[TensorType, ...]:
-        return self.plan.inputs[: self.plan.given]
-
-    @property
-    def output_types(self) -> tuple[TensorType, ...]:
-        return self.plan.outputs
-
-    @property
-    def updates(self) -> tuple[tuple[int, int], ...]:
-        """Pairs (output, input): the output is written into the input's memory."""
-        return self.plan.updates
-
-    @property
     def packed(self) -> tuple[Array, ...]:
         """What is laid out anew of the constants that are bound."""
         return () if self._bindings.last is None else tuple(self._bindings.last.packed)
-
-    @property
-    def stats(self) -> dict[str, Any]:
-        return self._stats.as_dict()
 
     # ---- constants
 

@@ -24,6 +24,7 @@ from luminal.plan.gpu_calls import Part, SizedPlan, sized_plan, value_bytes
 from luminal.plan.gpu_code import GpuCode
 from luminal.plan.library import run_library
 from luminal.plan.plan import LibraryStep, Plan
+from luminal.plan.planned import Planned
 from luminal.runtimes.gpu_device import Device, Recording, find_device
 from luminal.runtimes.memory import size_class
 from luminal.stats import Stats, note_arena
@@ -39,7 +40,7 @@ MOST_SIZES, MOST_GRAPHS, MOST_SEEN = 256, 64, 1024
 Key = tuple[object, ...]
 
 
-class GpuExecutable:
+class GpuExecutable(Planned):
     """A compiled graph for a GPU.  It may be called from several threads and on several streams at once.
 
     `codes`: what each kernel of the plan launches.  The device is looked for when something is bound or run first;
@@ -54,12 +55,9 @@ class GpuExecutable:
         stats: Stats,
         device: Device | None = None,
     ) -> None:
-        self.plan, self.codes, self.architecture, self._stats = plan, codes, architecture, stats
+        super().__init__(plan, stats)
+        self.codes, self.architecture = codes, architecture
         self._found = device
-        self.dim_names = tuple(symbol.name for symbol in plan.symbols)
-        constants = set(plan.constants)
-        self.call_inputs = tuple(n for n in range(len(plan.inputs)) if n not in constants)
-        self._constants = tuple(position for position in plan.constants if position < plan.given)
         self._bindings = Bindings(self._constants, self._bind)
         self._functions: dict[str, list[Any]] = {}
         self._sized: OrderedDict[tuple[int, ...], SizedPlan] = OrderedDict()
@@ -70,23 +68,6 @@ class GpuExecutable:
         self._lock = threading.RLock()
 
     # ---- facts
-
-    @property
-    def input_types(self) -> tuple[TensorType, ...]:
-        return self.plan.inputs[: self.plan.given]
-
-    @property
-    def output_types(self) -> tuple[TensorType, ...]:
-        return self.plan.outputs
-
-    @property
-    def updates(self) -> tuple[tuple[int, int], ...]:
-        """Pairs (output, input): the output is written into the input's memory."""
-        return self.plan.updates
-
-    @property
-    def stats(self) -> dict[str, Any]:
-        return self._stats.as_dict()
 
     @property
     def device(self) -> Device:

@@ -139,12 +139,13 @@ class CompiledGraph:
         if not names:
             fixed = self._sizes()
             self._sizes = lambda: fixed
-        self._fixed = None if names else self._fixed_results(self._sizes())
-        slots_out = [(slot.kind, slot.number) for slot in imported.outputs]
-        self._gives_results = slots_out == [("computed", number) for number in range(len(self._results))]
+        outputs = [(slot.kind, slot.number) for slot in imported.outputs]
+        gives_results = outputs == [("computed", number) for number in range(len(self._results))]
+        is_plain = not names and self._direct is not None and gives_results
+        self._fixed = self._fixed_results(self._sizes()) if is_plain else None
 
     def _fixed_results(self, sizes: tuple[Sizes, ...]) -> list[tuple[Sizes, Sizes, torch.dtype]] | None:
-        """What torch's allocator is asked for in every call, where all results have one size, are small and dense."""
+        """What torch's allocator is asked for in every call, where all results are small and dense; None where not."""
         found: list[tuple[Sizes, Sizes, torch.dtype]] = []
         for number, layout in enumerate(self._results):
             shape, strides, stored = sizes[3 * number : 3 * number + 3]
@@ -183,8 +184,8 @@ class CompiledGraph:
     def _run(self, given: list[Any]) -> list[Any]:
         if self._constants:
             self._bind(given)
-        if self._fixed is not None and self._direct is not None and self._gives_results:
-            return self._call_fixed(given, self._direct, self._fixed)
+        if self._fixed is not None:
+            return self._call_fixed(given, cast("list[int]", self._direct), self._fixed)
         values = [read(given) for read in self._readers]
         sizes = self._sizes(*values)
         kept: list[torch.Tensor] = []
