@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.formula import Data, Formula, Row
-from luminal.bench_case import Case
+from luminal.bench.case import Case
 
 HEADS, WIDTH = 8, 64
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from luminal.bench_case import Case, LeftOutError, Program
+from luminal.bench.case import Case, LeftOutError, Program
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks import operations
-from luminal.bench_case import Case, Program
+from luminal.bench.case import Case, Program
 
 
 @dataclass(frozen=True)

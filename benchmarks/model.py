@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks import networks
-from luminal.bench_case import Case, Program
+from luminal.bench.case import Case, Program
 
 Built = tuple[nn.Module, tuple[Tensor, ...]]
 

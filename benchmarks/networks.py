@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from luminal.bench_case import LeftOutError, absent
+from luminal.bench.case import LeftOutError, absent
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from benchmarks.formula import Formula, small
 from benchmarks.gemm import linear
 from luminal import quantise
-from luminal.bench_case import Case, LeftOutError, Program, Quantised, absent
+from luminal.bench.case import Case, LeftOutError, Program, Quantised, absent
 
 BITS = {"Q8_0": 8.5, "Q4_0": 4.5, "Q4_K": 4.5, "Q6_K": 6.5625, "bf16": 16.0, "f32": 32.0}
 """Stored bits of an element, scales among them."""

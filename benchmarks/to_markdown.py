@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from luminal.bench_rows import Row, cells, headings, number, peer_names
+from luminal.bench.rows import Row, cells, headings, number, peer_names
 
 
 def figures(content: dict[str, Any]) -> str:

@@ -18,7 +18,7 @@ SUBCOMMANDS = {
     "search": ("luminal.commands.search", "time many schedules of a graph and remember the best"),
     "explain": ("luminal.commands.explain", "show every level of what a model compiles to, and its search"),
     "build": ("luminal.commands.build", "compile a model for a GPU that need not be there"),
-    "bench": ("luminal.bench", "compare Luminal with its peers on suites of benchmarks"),
+    "bench": ("luminal.bench.command", "compare Luminal with its peers on suites of benchmarks"),
     "doctor": ("luminal.doctor", "say what of this machine Luminal can use"),
     "cache": ("luminal.commands.cache", "show, export, import or clear what is kept on disk"),
 }

@@ -57,7 +57,7 @@ def compiled_levels(
 
 def write_page(found: Sequence[Levels], path: Path) -> None:
     """Write the page of some compilations; OptionError where the file cannot be written."""
-    from luminal.bench_peak import memory_gbytes, peak_gflops
+    from luminal.bench.peak import memory_gbytes, peak_gflops
     from luminal.explain_html import page
     from luminal.options import thread_count
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from luminal.bench_case import Case, Prepared, Program, absent
-from luminal.bench_torch import in_torch
+from luminal.bench.case import Case, Prepared, Program, absent
+from luminal.bench.torch_program import in_torch
 
 
 def missing() -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from shutil import which
 
 from benchmarks.peers._compiled import compiled
-from luminal.bench_case import Case, Prepared, Program, absent
-from luminal.bench_torch import in_torch
+from luminal.bench.case import Case, Prepared, Program, absent
+from luminal.bench.torch_program import in_torch
 
 COMPILERS = ("g++", "clang++", "c++")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from benchmarks.peers import inductor
 from benchmarks.peers._compiled import compiled
-from luminal.bench_case import Case, Prepared, Program
-from luminal.bench_torch import in_torch
+from luminal.bench.case import Case, Prepared, Program
+from luminal.bench.torch_program import in_torch
 
 missing = inductor.missing
 

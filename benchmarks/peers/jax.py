@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from luminal.bench_case import Case, LeftOutError, Prepared, Program, absent
-from luminal.bench_torch import array
+from luminal.bench.case import Case, LeftOutError, Prepared, Program, absent
+from luminal.bench.torch_program import array
 
 
 def missing() -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from luminal.bench_case import Case, LeftOutError, Prepared, Program, absent
+from luminal.bench.case import Case, LeftOutError, Prepared, Program, absent
 
 
 def missing() -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import luminal as lm
 from benchmarks.peers._compiled import compiled
-from luminal.bench_case import Case, LeftOutError, Prepared, Program
-from luminal.bench_torch import in_torch
+from luminal.bench.case import Case, LeftOutError, Prepared, Program
+from luminal.bench.torch_program import in_torch
 from luminal.torch.report import reset_fallbacks
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from luminal.bench_case import Case, LeftOutError, Prepared, Program, absent
+from luminal.bench.case import Case, LeftOutError, Prepared, Program, absent
 
 
 def missing() -> str:

@@ -1,6 +1,6 @@
 """Suite `search`: measures the search itself, its programs, its time, its spread and its soundness."""
 
-from luminal.bench_measure import Measurement
+from luminal.bench.measure import Measurement
 
 MEASUREMENTS = {
     "attention": Measurement("benchmarks.search.attention", by_threads=True),

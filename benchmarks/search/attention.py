@@ -7,7 +7,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from benchmarks.attention import inputs, model
 from benchmarks.search.turns import TOLERANCE, check_equal, medians, turns
-from luminal.bench_report import Report, Settings
+from luminal.bench.report import Report, Settings
 from luminal.dump import collect
 
 ROUNDS, SLICE = 9, 0.3

@@ -12,7 +12,7 @@ import sys
 import time
 from typing import Any
 
-from luminal.bench_report import Report, Settings, needed
+from luminal.bench.report import Report, Settings, needed
 
 
 def measure(report: Report, settings: Settings) -> None:

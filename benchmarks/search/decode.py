@@ -11,8 +11,8 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from benchmarks.attention import inputs, model
 from benchmarks.search.turns import TOLERANCE, check_equal, medians, turns
-from luminal.bench_peak import READS, reader
-from luminal.bench_report import Report, Settings
+from luminal.bench.peak import READS, reader
+from luminal.bench.report import Report, Settings
 from luminal.dump import collect
 
 ROUNDS, SLICE = 15, 0.15

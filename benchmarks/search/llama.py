@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from luminal.bench_report import needed
+from luminal.bench.report import needed
 
 SHAPE: Mapping[str, Any] = {
     "hidden_size": 576,

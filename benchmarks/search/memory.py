@@ -14,7 +14,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from luminal.bench_report import Report, Settings
+from luminal.bench.report import Report, Settings
 
 LENGTHS, QUICK_LENGTHS = (8192, 16384, 32768), (1024, 2048)
 COMPILED_FOR = 1024

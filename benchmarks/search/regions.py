@@ -15,7 +15,7 @@ from torch import Tensor
 from benchmarks import attention, encoder
 from benchmarks.search.choosing import chosen_by
 from benchmarks.search.llama import SMALL, llama, token_ids
-from luminal.bench_report import LeftOutError, needed
+from luminal.bench.report import LeftOutError, needed
 from luminal.dialects.kernel.region_text import parse_region, region_text
 from luminal.dialects.kernel.terms import Region
 from luminal.options import CompileOptions, thread_count

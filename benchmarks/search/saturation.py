@@ -10,7 +10,7 @@ from unittest import mock
 import torch
 
 from benchmarks.search.llama import SHAPE, SMALL, llama, token_ids
-from luminal.bench_report import Report, Settings, needed
+from luminal.bench.report import Report, Settings, needed
 from luminal.search.egraph import Budget, Classes, EGraph
 
 

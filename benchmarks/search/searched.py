@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from benchmarks.search.regions import Found, of_program, real_regions
-from luminal.bench_case import BenchmarkError
-from luminal.bench_report import LeftOutError, Report, Settings
-from luminal.bench_rows import geometric_mean
+from luminal.bench.case import BenchmarkError
+from luminal.bench.report import LeftOutError, Report, Settings
+from luminal.bench.rows import geometric_mean
 from luminal.emit_cpu.jit import Target
 from luminal.options import CompileOptions
 from luminal.plan.choosers import start_workers, timed_chooser

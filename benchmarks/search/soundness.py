@@ -16,8 +16,8 @@ from dataclasses import dataclass, field, replace
 from multiprocessing import get_context
 
 from benchmarks.search.regions import Found, of_program, real_regions
-from luminal.bench_case import BenchmarkError
-from luminal.bench_report import LeftOutError, Report, Settings
+from luminal.bench.case import BenchmarkError
+from luminal.bench.report import LeftOutError, Report, Settings
 from luminal.dialects.kernel.terms import Region
 from luminal.emit_cpu.cache import cache_directory
 from luminal.emit_cpu.jit import Target

@@ -23,7 +23,7 @@ from benchmarks import attention
 from benchmarks.search.choosing import chosen_by
 from benchmarks.search.llama import SHAPE, SMALL, llama, token_ids
 from benchmarks.search.turns import turns
-from luminal.bench_report import LeftOutError, Report, Settings
+from luminal.bench.report import LeftOutError, Report, Settings
 from luminal.compiler import compile_module
 from luminal.dialects import all_dialects
 from luminal.dialects.kernel.region_text import region_text

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
-from luminal.bench_case import BenchmarkError
+from luminal.bench.case import BenchmarkError
 
 LEAST_CALLS = 3
 TOLERANCE = 1e-5

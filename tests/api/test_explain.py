@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import pytest
 
 import luminal as lm
-from luminal import bench_peak
+from luminal.bench import peak
 from luminal.dump import LEVELS, TIMED
 from luminal.errors import OptionError
 
@@ -79,8 +79,8 @@ class Page(HTMLParser):
 
 
 def test_the_page_stands_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench_peak, "peak_gflops", lambda threads: 100.0 * threads)
-    monkeypatch.setattr(bench_peak, "memory_gbytes", lambda threads: 10.0 * threads)
+    monkeypatch.setattr(peak, "peak_gflops", lambda threads: 100.0 * threads)
+    monkeypatch.setattr(peak, "memory_gbytes", lambda threads: 10.0 * threads)
     path = tmp_path / "page.html"
     text = lm.explain(graph(), html=path)
     page = path.read_text()
@@ -101,14 +101,14 @@ def test_the_page_stands_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_this_machine_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench_peak, "COPIED", 1 << 16)
-    assert bench_peak.memory_gbytes(2) > 0
+    monkeypatch.setattr(peak, "COPIED", 1 << 16)
+    assert peak.memory_gbytes(2) > 0
 
 
 def test_mistakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(OptionError, match="a graph takes no inputs; 2 were given"):
         lm.explain(graph(), 1, x=2)
-    monkeypatch.setattr(bench_peak, "peak_gflops", lambda threads: 100.0)
-    monkeypatch.setattr(bench_peak, "memory_gbytes", lambda threads: 10.0)
+    monkeypatch.setattr(peak, "peak_gflops", lambda threads: 100.0)
+    monkeypatch.setattr(peak, "memory_gbytes", lambda threads: 10.0)
     with pytest.raises(OptionError, match="No such file"):
         lm.explain(graph(), html=tmp_path / "none" / "page.html")

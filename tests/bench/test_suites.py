@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from luminal.bench_case import Case, LeftOutError, Peer, Program, load_peer, load_suite, peer_file, suite_file
-from luminal.bench_check import TOLERANCE, error_of
-from luminal.bench_torch import arrays, exact, in_torch, least_mbytes
+from luminal.bench.case import Case, LeftOutError, Peer, Program, load_peer, load_suite, peer_file, suite_file
+from luminal.bench.check import TOLERANCE, error_of
+from luminal.bench.torch_program import arrays, exact, in_torch, least_mbytes
 
 OPERATIONS = ("elementwise", "rows", "gemm", "conv", "attention", "quant")
 NETWORKS = ("encoder", "model", "training")

@@ -11,18 +11,18 @@ import numpy as np
 import pytest
 
 from benchmarks import to_markdown
-from luminal import bench_rows
-from luminal.bench_case import BenchmarkError, load_suite, suite_file
-from luminal.bench_check import compare, error_of
-from luminal.bench_page import page
-from luminal.bench_process import Process
+from luminal.bench import rows as bench_rows
+from luminal.bench.case import BenchmarkError, load_suite, suite_file
+from luminal.bench.check import compare, error_of
+from luminal.bench.page import page
+from luminal.bench.process import Process
 from luminal.cli import main
 
 SUITE = """
 from functools import cache, partial
 import torch
 from torch import nn
-from luminal.bench_case import Case, Program
+from luminal.bench.case import Case, Program
 
 @cache
 def model():
@@ -49,8 +49,8 @@ class FIRST(nn.Module):
 """
 PEER = """
 import os, time
-from luminal.bench_case import LeftOutError, Prepared
-from luminal.bench_torch import in_torch
+from luminal.bench.case import LeftOutError, Prepared
+from luminal.bench.torch_program import in_torch
 missing = lambda: {missing!r}
 def prepare(program, case, threads):
     prepared = in_torch(program, program.module, program.module, lambda: "noted")
@@ -179,7 +179,7 @@ def test_mistakes(arguments: list[str], message: str, capsys: pytest.CaptureFixt
 
 
 def test_a_process_that_ends_says_why(tmp_path: Path) -> None:
-    process = Process("luminal.bench_worker", ["nonesuch.py", "1"], 1, tmp_path / "log")
+    process = Process("luminal.bench.worker", ["nonesuch.py", "1"], 1, tmp_path / "log")
     with pytest.raises(BenchmarkError, match=r"its process ended, status 1:(.|\n)*nonesuch.py"):
         process.ask({"do": "prepare"})
     assert not process.is_alive

@@ -16,7 +16,7 @@ from luminal.plan.measure import HostMeasurer, MeasuredKernel
 from tests.search.failing import Kernel
 
 SUITE = """
-from luminal.bench_measure import Measurement
+from luminal.bench.measure import Measurement
 MEASUREMENTS = {
     "good": Measurement("suites.toy.good", by_threads=True),
     "missing": Measurement("suites.toy.missing"),
@@ -34,7 +34,7 @@ def measure(report, settings):
     report.times("case", "f32", 1.0, {"eager": 2.0})
 """
 MISSING = """
-from luminal.bench_report import needed
+from luminal.bench.report import needed
 def measure(report, settings):
     needed("no_such_package")
 """

@@ -91,8 +91,8 @@ graph.tensor((4, 8), name="x").exp().output()
 
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("luminal.bench_peak.peak_gflops", lambda threads: 100.0 * threads)
-    monkeypatch.setattr("luminal.bench_peak.memory_gbytes", lambda threads: 10.0 * threads)
+    monkeypatch.setattr("luminal.bench.peak.peak_gflops", lambda threads: 100.0 * threads)
+    monkeypatch.setattr("luminal.bench.peak.memory_gbytes", lambda threads: 10.0 * threads)
 
 
 def test_explain_a_model_of_two_graphs(

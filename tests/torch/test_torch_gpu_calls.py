@@ -13,7 +13,7 @@ from torch.testing import assert_close
 pytest.importorskip("triton", reason="Triton is not installed")
 
 import luminal as lm
-from luminal import bench_peak
+from luminal.bench import peak
 from luminal.errors import DeviceError, IndexOutOfRangeError, NoDeviceError
 from luminal.runtimes.gpu_targets import target_of_device
 from luminal.torch.backend import Backend, check_results, device_of
@@ -179,7 +179,7 @@ def test_without_a_device_it_is_compiled_and_explained(
 ) -> None:
     use_double(monkeypatch, None)
     for name in ("peak_gflops", "memory_gbytes"):
-        monkeypatch.setattr(bench_peak, name, lambda threads: 100.0 * threads)
+        monkeypatch.setattr(peak, name, lambda threads: 100.0 * threads)
     torch._dynamo.reset()
     x = torch.randn(3, 4)
     text = lm.explain(torch.nn.functional.gelu, x, target="sm_90")

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from typing import Any
 
-from luminal.bench_rows import (
+from luminal.bench.rows import (
     Row,
     best_peer,
     cells,

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from luminal.bench_case import BenchmarkError, Case, LeftOutError
-from luminal.bench_check import compare
-from luminal.bench_process import Message, Process
+from luminal.bench.case import BenchmarkError, Case, LeftOutError
+from luminal.bench.check import compare
+from luminal.bench.process import Message, Process
 
 Row = dict[str, Any]
 
@@ -49,7 +49,7 @@ class Contender:
         if self.process is None or not self.process.is_alive:
             arguments = [str(self.file), str(self.threads)]
             log = self.folder / f"{self.name}-{self.threads}.log"
-            self.process = Process("luminal.bench_worker", arguments, self.threads, log)
+            self.process = Process("luminal.bench.worker", arguments, self.threads, log)
             # what importing takes is no part of any limit
             self.process.ask({"do": "start"})
         return self.process.ask(request, limit)

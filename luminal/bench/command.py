@@ -1,7 +1,7 @@
 """`luminal bench`: compares Luminal with its peers on suites of cases, in processes that take turns.
 
-The coordinator hands out turns, compares results and prints; luminal/bench_worker.py does the work.
-A suite that is a package has measurements instead of cases, and luminal/bench_measure.py runs them.
+The coordinator hands out turns, compares results and prints; luminal/bench/worker.py does the work.
+A suite that is a package has measurements instead of cases, and luminal/bench/measure.py runs them.
 How a number comes about, and what the JSON file holds, is in benchmarks/README.md.
 """
 
@@ -16,11 +16,11 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from luminal import bench_measure
-from luminal.bench_case import BenchmarkError, Case, load_peer, load_suite, peer_file, suite_file, suite_names
-from luminal.bench_peak import peak_gflops, read_gbytes
-from luminal.bench_rows import cells, headings, machine, peer_names, speedup, summary, title
-from luminal.bench_turns import Contender, Machine, Row, Settings, failures, run_case
+from luminal.bench import measure
+from luminal.bench.case import BenchmarkError, Case, load_peer, load_suite, peer_file, suite_file, suite_names
+from luminal.bench.peak import peak_gflops, read_gbytes
+from luminal.bench.rows import cells, headings, machine, peer_names, speedup, summary, title
+from luminal.bench.turns import Contender, Machine, Row, Settings, failures, run_case
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -79,7 +79,7 @@ def run(options: argparse.Namespace) -> int:
             raise BenchmarkError(
                 f"a suite of measurements runs alone and has no page; given: {options.suite}"
             )
-        return bench_measure.run(options, files[0], cast(Any, load_suite(files[0])).MEASUREMENTS)
+        return measure.run(options, files[0], cast(Any, load_suite(files[0])).MEASUREMENTS)
     cases = [(file, case) for file in files for case in _chosen(file, options)]
     if not cases:
         known = f"suites: {', '.join(suite_names())}"
@@ -144,7 +144,7 @@ def _write(
     options: argparse.Namespace, rows: Sequence[Row], left_out: dict[str, str], settings: Settings
 ) -> None:
     """After every case, so that a run that is broken off keeps what it has."""
-    from luminal.bench_page import page
+    from luminal.bench.page import page
 
     content = {
         "rows": rows,

@@ -1,6 +1,6 @@
 """`luminal bench` on a suite of measurements: each runs in a process of its own, with an empty cache folder.
 
-Such a suite is a package with a table MEASUREMENTS; luminal/bench_report.py is the other end of the processes.
+Such a suite is a package with a table MEASUREMENTS; luminal/bench/report.py is the other end of the processes.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from luminal.bench_case import BenchmarkError
-from luminal.bench_process import Process
-from luminal.bench_report import Settings
-from luminal.bench_rows import machine
+from luminal.bench.case import BenchmarkError
+from luminal.bench.process import Process
+from luminal.bench.report import Settings
+from luminal.bench.rows import machine
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -92,7 +92,7 @@ def _measure(
     """One measurement in one process, to its end."""
     with tempfile.TemporaryDirectory(prefix="luminal-bench-") as folder:
         process = Process(
-            "luminal.bench_report",
+            "luminal.bench.report",
             [module, json.dumps(asdict(settings))],
             settings.threads,
             Path(folder) / "log",

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
-from luminal.bench_case import Prepared, Program
+from luminal.bench.case import Prepared, Program
 
 Array = np.ndarray[Any, Any]
 RATE = 1e-6

@@ -1,7 +1,7 @@
 """One measurement of a suite in a process of its own: what it is told, and how it says what it found.
 
-It is asked nothing and says one JSON object a line (luminal/bench_process.py).  Started by luminal/bench_measure.py as
-`python -m luminal.bench_report MODULE NAME SETTINGS`; the module has `measure(report, settings)`.
+It is asked nothing and says one JSON object a line (luminal/bench/process.py).  Started by luminal/bench/measure.py as
+`python -m luminal.bench.report MODULE NAME SETTINGS`; the module has `measure(report, settings)`.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from luminal.bench_case import LeftOutError, absent
-from luminal.bench_process import speaker
+from luminal.bench.case import LeftOutError, absent
+from luminal.bench.process import speaker
 
 
 @dataclass(frozen=True)
@@ -103,6 +103,6 @@ def main(arguments: list[str]) -> int:
 
 if __name__ == "__main__":
     # the class that measurements raise is that of the module they import, not of this __main__
-    from luminal.bench_report import main as imported_main
+    from luminal.bench.report import main as imported_main
 
     sys.exit(imported_main(sys.argv[1:]))

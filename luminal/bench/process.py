@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from luminal.bench_case import SUITES, BenchmarkError, LeftOutError
+from luminal.bench.case import SUITES, BenchmarkError, LeftOutError
 
 LAST_WORDS = 15
 """Lines of a failed process that are shown."""

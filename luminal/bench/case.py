@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import numpy as np
     from torch import Tensor, nn
 
-SUITES = Path(__file__).resolve().parent.parent / "benchmarks"
+SUITES = Path(__file__).resolve().parent.parent.parent / "benchmarks"
 PEERS = SUITES / "peers"
 
 
@@ -65,7 +65,7 @@ class Case:
     A module that cases share must seed what it draws itself, under torch.random.fork_rng: a process that is
     started anew begins with another case.
 
-    `dtype` decides what error is allowed (luminal/bench_check.py); `dynamic`: compiled for all sizes, or for its own
+    `dtype` decides what error is allowed (luminal/bench/check.py); `dynamic`: compiled for all sizes, or for its own
     alone; `quick`: part of a quick run.
     """
 

@@ -1,6 +1,6 @@
 """One contender of a benchmark in its own process: prepares, checks and times what the coordinator asks for.
 
-Started by luminal/bench_turns.py as `python -m luminal.bench_worker PEER_FILE THREADS`; luminal/bench_process.py has
+Started by luminal/bench/turns.py as `python -m luminal.bench.worker PEER_FILE THREADS`; luminal/bench/process.py has
 the protocol.
 """
 
@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from luminal.bench_case import BenchmarkError, Prepared, Program, load_peer, load_suite
-from luminal.bench_process import Message, serve
-from luminal.bench_torch import Array, exact, least_mbytes
+from luminal.bench.case import BenchmarkError, Prepared, Program, load_peer, load_suite
+from luminal.bench.process import Message, serve
+from luminal.bench.torch_program import Array, exact, least_mbytes
 
 MINIMUM_CALLS = 3
 
