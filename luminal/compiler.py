@@ -23,11 +23,12 @@ from luminal import dump
 from luminal.dialects.graph_op import GraphOp
 from luminal.dialects.table_op import ValueAttr, value_text
 from luminal.dialects.tensor_type import TensorType
-from luminal.dim.buckets import Box, box_text, boxes, bucketed
+from luminal.dim.buckets import Box, box_text
 from luminal.dtype import bf16, bool_, f16, f32, f64, i8, i16, i32, i64, u8
 from luminal.emit_cpu.jit import Target, compile_object
 from luminal.emit_triton.targets import TARGETS as GPUS
 from luminal.errors import CompileError, OptionError, UnsupportedTargetError
+from luminal.garbage import rare_collections
 from luminal.options import CompileOptions, dump_directory, thread_count
 from luminal.plan.native_entry import FrameLayout, entry_text
 from luminal.plan.plan import Plan
@@ -46,11 +47,12 @@ from luminal.stats import Stats, record
 
 if TYPE_CHECKING:
     from luminal.dialects.kernel.terms import Region
-    from luminal.passes.cuts import Cuts, Partition
+    from luminal.passes.cuts import Partition
     from luminal.passes.fold_constants import Fold
     from luminal.passes.region_graph import RegionGraph
     from luminal.plan.build import Outline
     from luminal.plan.native_kernels import KernelCompiler
+    from luminal.plan.parts import Part
     from luminal.runtimes.protocol import Executable
     from luminal.search.chooser import Choice, Wanted
     from luminal.search.config import SearchConfig
@@ -62,11 +64,10 @@ if TYPE_CHECKING:
     from luminal.search.samples import Samples
 
 TARGETS = ("cpu", "kernel", "reference")
-MOST_SPLIT = {"default": 1, "max-autotune": 2}
-"""Of how many symbols the sizes are split between two programs where no buckets are declared, by mode."""
 NATIVE_DTYPES = (f64, f32, f16, bf16, i64, i32, i16, i8, u8, bool_)
 
 
+@rare_collections()
 def compile_module(
     module: ModuleOp, target: str = "cpu", options: CompileOptions | Mapping[str, object] | None = None
 ) -> Executable:
@@ -90,21 +91,11 @@ def compile_module(
     return _Compilation(module, target, chosen).run()
 
 
+@rare_collections()
 def compile_programs(module: ModuleOp, options: CompileOptions) -> list[Program]:
     """The native programs of a module, each with its objects; errors as `compile_module`."""
     _check_constants(graph_of(module), options.constants)
     return _Compilation(module, "cpu", options).programs(graph_of(module))
-
-
-@dataclass(frozen=True)
-class _Part:
-    """A primitive graph for the sizes of a box, its regions, and the sizes that they are searched for."""
-
-    box: Box
-    graph: GraphOp
-    samples: Samples
-    cuts: Cuts
-    regions: RegionGraph
 
 
 @dataclass(frozen=True)
@@ -165,6 +156,7 @@ class _Compilation:
     def programs(self, graph: GraphOp, key: str | None = None, wanted: bool = False) -> list[Program]:
         """The programs of the graph, compiled; kept on disk under a key where there is one."""
         from luminal.plan.choosers import start_workers
+        from luminal.plan.parts import Divider
         from luminal.search.config import SearchConfig
         from luminal.search.forms import Forms
 
@@ -179,81 +171,16 @@ class _Compilation:
             self.levels["primitive"] = str(lowered.module)
         config = SearchConfig.parse(self.options.config) if self.options.config else SearchConfig()
         search = self._search(graph, forms, config)
-        parts = self._parts(lowered.graph, forms, estimates, config)
+        divider = Divider(self.target != "kernel", self.options, forms, config, self.stats)
+        parts = divider.parts(lowered.graph, estimates)
         with search.shown(sum(len(part.regions.regions) for part in parts)):
-            parts = self._recut(parts, search.long, config)
+            parts = divider.recut(parts, search.long) if search.long is not None else parts
             programs = [self._program(part, lowered.folds, search, wanted) for part in parts]
         if key is not None:
             keep_programs(key, programs)
         if wanted:
             self._describe(programs)
         return programs
-
-    def _parts(
-        self, graph: GraphOp, forms: Forms, estimates: dict[str, list[float]], config: SearchConfig
-    ) -> list[_Part]:
-        """The graph for the sizes of each program: those of the dims' buckets, or of buckets that pay, or all sizes."""
-        from luminal.plan.measure import host_machine
-        from luminal.search.buckets import BucketAdvice
-
-        hint = dict(self.options.hint)
-        declared = bucketed(graph.symbols)
-        if declared:
-            return self._narrowed(graph, boxes(graph.symbols, declared), [hint], forms, config)
-        whole = self._part(graph, {}, hint, forms, estimates, config)
-        if self.target == "kernel" or self.options.buckets == "declared":
-            return [whole]
-        with self.stats.stage("regions"):
-            advice = BucketAdvice(whole.regions, host_machine(thread_count()), forms)
-            advised = advice.buckets(graph.symbols, whole.samples, MOST_SPLIT[self.options.mode])
-        if not advised:
-            return [whole]
-        return self._narrowed(graph, boxes(graph.symbols, advised), whole.samples.all, forms, config)
-
-    def _narrowed(
-        self,
-        graph: GraphOp,
-        wanted: list[Box],
-        known: Sequence[Mapping[str, int]],
-        forms: Forms,
-        config: SearchConfig,
-    ) -> list[_Part]:
-        """The graph for each box; where it fails for all sizes of one, they are left to the general program."""
-        from luminal.passes.narrow import narrow
-        from luminal.search.buckets import expected_sizes
-
-        with self.stats.stage("lower"):
-            found = [(box, narrow(graph, box)) for box in wanted]
-            if wanted[-1] and any(made is None for _, made in found):
-                found.append(({}, narrow(graph, {})))
-        return [
-            self._part(made, box, expected_sizes(graph.symbols, box, known), forms, {}, config)
-            for box, made in found
-            if made is not None
-        ]
-
-    def _part(
-        self,
-        graph: GraphOp,
-        box: Box,
-        expected: Mapping[str, int],
-        forms: Forms,
-        estimates: dict[str, list[float]],
-        config: SearchConfig,
-    ) -> _Part:
-        """The graph's regions for a box of sizes; `estimates` are what some cost at the expected ones."""
-        from luminal.passes.cuts import Partition
-        from luminal.passes.form_regions import form_regions
-        from luminal.search.config import graph_digest
-        from luminal.search.samples import sample_sizes
-
-        with self.stats.stage("regions"):
-            partition = Partition.of(graph)
-            samples = sample_sizes(graph.symbols, expected, partition.requirements)
-            cuts = config.cuts(graph_digest(graph), partition) if config.graphs else None
-            cuts = cuts or self._cut(partition, samples, forms, estimates)
-            regions = form_regions(partition, cuts)
-        return _Part(box, graph, samples, cuts, regions)
 
     def _loaded(self, graph: GraphOp, key: str) -> Compiled | None:
         """What an earlier compilation left on disk; None where anything of it is missing."""
@@ -304,36 +231,6 @@ class _Compilation:
         options = replace(self.options, constants=constants, updates=(), buckets="declared")
         return _Compilation(module, self.target, options, limit=purse)._compile(graph_of(module), None, False)
 
-    def _cut(
-        self, partition: Partition, samples: Samples, forms: Forms, estimates: dict[str, list[float]]
-    ) -> Cuts:
-        """The graph's cuts: the first ones for interpreters, searched ones for this machine."""
-        from luminal.passes.cut_choices import initial_cuts
-        from luminal.plan.measure import host_machine
-        from luminal.search.cut_search import CutSearch
-
-        if self.target == "kernel":
-            return initial_cuts(partition)
-        return CutSearch(partition, host_machine(thread_count()), samples, forms, estimates).run()
-
-    def _recut(self, parts: list[_Part], long: LongSearch | None, config: SearchConfig) -> list[_Part]:
-        """The parts under cuts that a long search finds, but for those that a config has cut."""
-        from luminal.passes.cuts import Partition
-        from luminal.passes.form_regions import form_regions
-        from luminal.search.config import graph_digest
-
-        if long is None:
-            return parts
-        found: list[_Part] = []
-        with self.stats.stage("schedule"):
-            for part in parts:
-                digest, partition = graph_digest(part.graph), Partition.of(part.graph)
-                if digest not in config.graphs:
-                    cuts = long.cuts(digest, partition, part.samples, part.cuts, len(parts) - len(found))
-                    part = replace(part, cuts=cuts, regions=form_regions(partition, cuts))
-                found.append(part)
-        return found
-
     def _search(self, graph: GraphOp, forms: Forms, config: SearchConfig) -> _Search:
         from luminal.plan.choosers import PlainChooser, long_search, timed_chooser
         from luminal.plan.native_kernels import KernelCompiler
@@ -361,7 +258,7 @@ class _Compilation:
 
     def _program(
         self,
-        part: _Part,
+        part: Part,
         folds: Sequence[Fold],
         search: _Search,
         wanted: bool,
@@ -396,7 +293,7 @@ class _Compilation:
 
     def _report(
         self,
-        part: _Part,
+        part: Part,
         regions: RegionGraph,
         choices: Mapping[str, Choice],
         origins: Mapping[str, str],

@@ -16,7 +16,7 @@ from luminal.dialects.kernel.terms import ELEMENTWISE, Region, Term, is_narrow_p
 from luminal.passes.packed_loads import is_only_load
 from luminal.search.machine import Machine
 from luminal.search.roofline import contraction_seconds, packing_seconds, row_seconds, traffic_seconds
-from luminal.search.shapes import Contraction, Shapes, below, reduced_indices
+from luminal.search.shapes import Contraction, Shapes, reduced_indices
 from luminal.search.stage import Nest, Seconds, StageView, add_seconds
 
 # Vectors of lanes, rows of a register tile, tiles of a block; whether rows are packed; whether columns stand outside.
@@ -167,7 +167,7 @@ class ContractionGenerator:
         left, right = contraction.left, contraction.right
         yield Way(left, right)
         narrow = widened(left), widened(right)
-        casts = [term for term in below((right,), frozenset()) if term.op == "cast"]
+        casts = [term for term in self.shapes.below((right,), frozenset()) if term.op == "cast"]
         loaded = casts[-1].operands[0] if right.op == "cast" else right
         if (
             casts
@@ -185,7 +185,7 @@ class ContractionGenerator:
     def _source(self, operand: Term, lane: str) -> tuple[int, Term | None]:
         """How many elementwise operations make an operand of its only load along the lane, where the host can lay that
         out; none, and None, where it is a load itself or has to be computed for a panel."""
-        terms = list(below((operand,), frozenset()))
+        terms = self.shapes.below((operand,), frozenset())
         loads = [term for term in terms if term.op == "load"]
         along = [load for load in loads if lane in load.free]
         is_elementwise = all(term.op in (*ELEMENTWISE, "load", "constant", "index") for term in terms)
@@ -371,7 +371,7 @@ class ContractionGenerator:
 
     def _largest_load(self, operand: Term, stops: frozenset[Term]) -> Term:
         """What most of an operand's memory is read by; the operand itself where it reads none."""
-        loads = [t for t in below((operand,), stops) if t.op == "load"]
+        loads = [t for t in self.shapes.below((operand,), stops) if t.op == "load"]
         return max(loads, key=lambda load: self.shapes.volume(load.free), default=operand)
 
     def _is_constant_load(self, term: Term) -> bool:
@@ -381,7 +381,7 @@ class ContractionGenerator:
     def _sums_beside(self, view: StageView, contraction: Contraction) -> Iterator[Stage]:
         """Sums over the same indices as the products, with which no column varies: known before the first column."""
         lanes = self.machine.lanes
-        for term in below(view.roots, view.stops):
+        for term in self.shapes.below(view.roots, view.stops):
             if term.op != "reduce" or term is contraction.reduction or term in view.stops:
                 continue
             if term.reduce.indices != contraction.sums or term.free & {*contraction.columns, *view.bound}:
@@ -402,8 +402,8 @@ class ContractionGenerator:
         """Other constants that are read along the lane, but do not lie so: laid out like the panels."""
         lane = tiling.lane
         inside = {*contraction.columns, *contraction.around}
-        factors = {*below((way.left, way.right), frozenset())}
-        for load in below(view.roots, view.stops):
+        factors = {*self.shapes.below((way.left, way.right), frozenset())}
+        for load in self.shapes.below(view.roots, view.stops):
             if load.op != "load" or load in factors or lane not in load.free:
                 continue
             is_wanted = self.shapes.stride(load, lane) != 1 and load.free <= inside
