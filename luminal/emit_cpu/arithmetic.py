@@ -22,7 +22,7 @@ from luminal.emit_cpu.text import (
     vector_of,
     with_element,
 )
-from luminal.emit_cpu.vector_math import exponential, logarithm, sine
+from luminal.emit_cpu.vector_math import exponential, logarithm, rounded, sine
 
 REGISTERS = {
     "f64": "double",
@@ -251,6 +251,14 @@ def _takes(
     return f.op("or", better, f.op("and", tie, f.compare("icmp slt", place, position)))
 
 
+def _multiply(
+    f: Function, x: Sequence[Value], dtype: DType, variant: str, target: Target, flags: str
+) -> Value:
+    if variant != ROUNDED:
+        return combine(f, "prod", x[0], x[1], dtype, flags)
+    return rounded(f, combine(f, "prod", x[0], x[1], dtype), target)
+
+
 # The table of elementwise primitives
 
 Apply = Callable[[Function, Sequence[Value], DType, str, Target, str], Value]
@@ -269,9 +277,7 @@ APPLY: dict[str, Apply] = {
     "sqrt": lambda f, x, dtype, variant, target, flags: f.intrinsic("sqrt", x[0]),
     "recip": _recip,
     "add": lambda f, x, dtype, variant, target, flags: combine(f, "sum", x[0], x[1], dtype, flags),
-    "mul": lambda f, x, dtype, variant, target, flags: combine(
-        f, "prod", x[0], x[1], dtype, "" if variant == ROUNDED else flags
-    ),
+    "mul": _multiply,
     "mod": lambda f, x, dtype, sign, target, flags: _modulo(f, *f.pair(*x), dtype, sign),
     "bits": lambda f, x, dtype, kind, target, flags: _bits(f, *f.pair(*x), dtype, kind),
     "less_than": lambda f, x, dtype, predicate, target, flags: compare_values(

@@ -93,6 +93,11 @@ class Target:
         architecture = self.triple.partition("-")[0]
         return f"cpu {architecture} {self.cpu} {hashlib.sha256(self.key.encode()).hexdigest()[:8]}"
 
+    @property
+    def is_arm(self) -> bool:
+        """Whether this is 64-bit Arm."""
+        return self.triple.startswith(("aarch64", "arm64"))
+
     def has(self, feature: str) -> bool:
         return f"+{feature}" in self.features.split(",")
 

@@ -250,7 +250,7 @@ PAUSES = {
 
 def pool_text(target: Target) -> str:
     """The pool's module for a target."""
-    family = "aarch64" if target.triple.startswith(("aarch64", "arm64")) else "x86_64"
+    family = "aarch64" if target.is_arm else "x86_64"
     declaration, pause = PAUSES[family]
     text = _TEXT.replace("PAUSE_DECLARATION", declaration).replace("PAUSE", pause)
     return (

@@ -162,6 +162,11 @@ def _power_of_two(f: Function, exponent: Value, format_: Format, type_: str) -> 
     return f.bitcast(f.op("shl", biased, format_.fraction), type_)
 
 
+def rounded(f: Function, product: Value, target: Target) -> Value:
+    """A product that no sum takes in unrounded. For 64-bit Arm LLVM asks the sum alone whether it may be contracted."""
+    return f.intrinsic("arithmetic.fence", product) if target.is_arm else product
+
+
 def exponential(f: Function, x: Value, base: Literal["2", "e"], target: Target) -> Value:
     """base^x."""
     type_, format_ = x.type, FORMATS[element_of(x.type)]
@@ -197,7 +202,7 @@ def exponential(f: Function, x: Value, base: Literal["2", "e"], target: Target) 
     half = f.op("ashr", exponent, 1)
     rest = f.op("sub", exponent, half)
     once = f.op("fmul", p, _power_of_two(f, half, format_, type_))
-    return f.op("fmul", once, _power_of_two(f, rest, format_, type_))
+    return rounded(f, f.op("fmul", once, _power_of_two(f, rest, format_, type_)), target)
 
 
 def logarithm(f: Function, x: Value, base: Literal["2", "e", "10"]) -> Value:

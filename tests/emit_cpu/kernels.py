@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
-from luminal.emit_cpu.jit import Library, Target, compile_object, load_object
+from luminal.dialects.kernel.placed_loops import FunctionOp
+from luminal.emit_cpu.emit import emit_function
+from luminal.emit_cpu.jit import Target, compile_object, load_object
+from luminal.emit_cpu.native import NativeKernel, compile_function
 from luminal.emit_cpu.text import Function, Module, Value, vector_of
+from tests.emit_cpu.arm import ARM, ArmLibrary
 
 HOST = Target.host()
 X86 = HOST.triple.startswith("x86_64") and HOST.has("avx2") and HOST.has("fma")
 TARGETS = [HOST] + ([Target.avx2()] if X86 else [])
+EVERYWHERE = [*TARGETS, ARM]
+"""The last of them is emulated."""
 
 Write = Callable[[Function, list[Value]], Value]
 
@@ -33,12 +40,27 @@ def loop_text(elements: list[str], result: str, lanes: int, write: Write) -> str
     return module.text()
 
 
+def kernel_for(function: FunctionOp, target: Target) -> NativeKernel:
+    """A placed kernel, compiled for this machine or for the emulated one."""
+    if target != ARM:
+        return compile_function(function, target)
+    emitted = emit_function(function, ARM)
+    library = ArmLibrary(compile_object(emitted.text, ARM))
+    kernel = NativeKernel(emitted, function.symbol_names, library)
+    kernel.entry = partial(library.call, emitted.name)
+    return kernel
+
+
 class Loop:
     """A compiled loop over one elementwise piece of IR."""
 
     def __init__(self, elements: list[str], result: str, lanes: int, target: Target, write: Write) -> None:
         self.text, self.step = loop_text(elements, result, lanes, write), max(lanes, 1)
-        self.library: Library = load_object(compile_object(self.text, target), ["loop"])
+        image = compile_object(self.text, target)
+        if target == ARM:
+            self.entry = partial(ArmLibrary(image).call, "loop")
+            return
+        self.library = load_object(image, ["loop"])
         types = [ctypes.c_void_p] * (len(elements) + 1) + [ctypes.c_int64]
         self.entry = ctypes.CFUNCTYPE(None, *types)(self.library["loop"])
 

@@ -8,13 +8,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hypothesis_numpy
-from kernels import HOST, TARGETS, Loop, Write, loop_text
 
 from luminal.dialects.kernel.elementwise import evaluate_elementwise
+from luminal.dialects.kernel.placed import ROUNDED
 from luminal.dtype import DTYPES, DType, bf16, bool_, f16, f32, f64, i8, i16, i32, i64, u8
 from luminal.emit_cpu.arithmetic import apply_elementwise, memory_element
 from luminal.emit_cpu.jit import Target, compile_object
 from luminal.emit_cpu.text import Function, Value
+from tests.emit_cpu.kernels import EVERYWHERE, HOST, Loop, Write, loop_text
 
 FLOATS = (f64, f32, f16, bf16)
 INTEGERS = (i64, i32, i16, i8, u8)
@@ -106,7 +107,7 @@ def test_exact_primitives_on_edges(op: str, variant: str, dtype: DType) -> None:
     else:
         operands = list(pairs(dtype, op == "mod" or variant in ("floor", "trunc")))
     expected = evaluate_elementwise(op, variant or None, operands, result)
-    for target in TARGETS:
+    for target in EVERYWHERE:
         got = compiled(op, variant, [dtype] * len(operands), result, 8, target)(*operands, dtype=result.numpy)
         if op in ("max", "min") and dtype.is_float:
             differ = (expected != 0) | (got != 0)  # of equal zeros either may win, as in torch
@@ -143,7 +144,7 @@ def test_casts_are_torchs(source: DType, to: DType) -> None:
     expected = raw.view(source.torch).to(to.torch)
     carrier = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[to.size_bytes]
     wanted = expected.view(carrier).numpy().view(to.numpy)
-    for target in TARGETS:
+    for target in EVERYWHERE:
         for lanes in (0, 8):
             got = compiled("cast", "none", [source], to, lanes, target)(values, dtype=to.numpy)
             assert_same(got, wanted, to)
@@ -205,3 +206,23 @@ FLOAT_MODULO = {sign: compiled("mod", sign, [f32, f32], f32) for sign in ("trunc
 def test_the_emitter_refuses_what_it_has_no_registers_for() -> None:
     with pytest.raises(KeyError):
         memory_element(DTYPES["f8e5m2"])
+
+
+@pytest.mark.parametrize("target", EVERYWHERE, ids=lambda target: target.cpu)
+@pytest.mark.parametrize("lanes", [0, 4])
+def test_no_sum_takes_in_what_is_rounded(target: Target, lanes: int) -> None:
+    """x * x - round(x * x) is 0, and exp(inf) - inf is NaN, where the sum may be contracted."""
+
+    def sum_of(op: str, variant: str) -> Write:
+        def write(f: Function, x: list[Value]) -> Value:
+            operands = [x[0], x[0]] if op == "mul" else [x[0]]
+            first = apply_elementwise(f, op, variant, operands, [f32] * len(operands), f32, target, True)
+            return apply_elementwise(f, "add", "", [first, x[1]], [f32, f32], f32, target, True)
+
+        return write
+
+    x = np.full(8, 1 + 2**-13, np.float32)
+    product = Loop(["float"] * 2, "float", lanes, target, sum_of("mul", ROUNDED))
+    np.testing.assert_array_equal(product(x, -(x * x)), 0)
+    x = np.full(8, np.inf, np.float32)
+    assert np.isnan(Loop(["float"] * 2, "float", lanes, target, sum_of("exp2", "e"))(x, -x)).all()

@@ -15,7 +15,8 @@ from luminal.emit_cpu.jit import Target, assembly, compile_object
 from luminal.emit_cpu.native import compile_function
 from luminal.errors import ScheduleError
 from luminal.passes.place import place
-from tests.emit_cpu.test_emit import HOST, LICENCES, X86, check
+from tests.emit_cpu.kernels import EVERYWHERE, HOST
+from tests.emit_cpu.test_emit import LICENCES, check
 from tests.kernel.products import inputs, product
 
 ARM = Target("aarch64-unknown-linux-gnu", "generic", "+neon,+fullfp16,+dotprod,+i8mm", 128, 32)
@@ -42,7 +43,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("target", [HOST] + ([Target.avx2()] if X86 else []), ids=lambda target: target.cpu)
+@pytest.mark.parametrize("target", EVERYWHERE, ids=lambda target: target.cpu)
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize(("dtypes", "total", "group"), CASES, ids=str)
 def test_groups_give_what_the_plain_sum_gives(

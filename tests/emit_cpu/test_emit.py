@@ -18,11 +18,9 @@ from luminal.emit_cpu.jit import Target, assembly, compile_object
 from luminal.emit_cpu.native import NativeKernel, compile_function
 from luminal.emit_cpu.pool import process_pool
 from luminal.passes.place import place
+from tests.emit_cpu.kernels import EVERYWHERE, HOST, X86, kernel_for
 
 LICENCES = ("contract", "reassociate")
-HOST = Target.host()
-X86 = HOST.triple.startswith("x86_64") and HOST.has("avx2") and HOST.has("fma")
-TARGETS = [HOST] + ([Target.avx2()] if X86 else [])
 Arrays = list[np.ndarray]
 
 
@@ -58,7 +56,7 @@ def check(
     """Run a region natively and in the interpreter, from the same memory, and compare."""
     function = place(region, parse_schedule(schedule), "kernel", licences)
     function.verify()
-    kernel = compile_function(function, target)
+    kernel = kernel_for(function, target)
     aliased = {output.alias for output in region.outputs if output.alias >= 0}
 
     def memory() -> Arrays:
@@ -150,7 +148,7 @@ ROW_SCHEDULES = [
 
 
 @pytest.mark.parametrize("schedule", ROW_SCHEDULES)
-@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.cpu)
+@pytest.mark.parametrize("target", EVERYWHERE, ids=lambda target: target.cpu)
 def test_elementwise_chain_of_any_size(schedule: str, target: Target) -> None:
     def build(table: TermTable, x: list[Term]) -> Term:
         product = table.apply("mul", (x[0], x[1]), None, f32)
@@ -167,7 +165,7 @@ def test_elementwise_chain_of_any_size(schedule: str, target: Target) -> None:
 
 
 @pytest.mark.parametrize("dtype", [f64, f32, f16, bf16, i64, i32, i16, i8, u8, bool_], ids=str)
-@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.cpu)
+@pytest.mark.parametrize("target", EVERYWHERE, ids=lambda target: target.cpu)
 def test_moving_every_dtype_is_exact(dtype: DType, target: Target) -> None:
     """Strided gathers, a select and masked edges."""
     rng = np.random.default_rng(2)

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from kernels import HOST, TARGETS, Loop
 
 from luminal.emit_cpu.jit import Target, assembly
 from luminal.emit_cpu.text import Function, Value
 from luminal.emit_cpu.vector_math import exponential, logarithm, sine
+from tests.emit_cpu.kernels import EVERYWHERE, HOST, TARGETS, Loop
 
 FUNCTIONS: dict[str, Callable[[Function, Value, Target], Value]] = {
     "exp2": lambda f, x, target: exponential(f, x, "2", target),
@@ -52,7 +52,7 @@ def ulps(name: str, got: np.ndarray, x: np.ndarray, element: str) -> np.ndarray:
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.cpu)
+@pytest.mark.parametrize("target", EVERYWHERE, ids=lambda target: target.cpu)
 @pytest.mark.parametrize("element", DTYPES)
 def test_error_over_the_whole_range(name: str, target: Target, element: str) -> None:
     """Every 4093rd float of all 2^32 (or random f64 patterns), and many in the ranges that matter."""
@@ -124,7 +124,7 @@ def test_powers_of_two_are_exact(element: str) -> None:
     """Down into the subnormals."""
     lowest, highest = (-149, 128) if element == "float" else (-1074, 1024)
     n = np.arange(lowest, highest, dtype=DTYPES[element])
-    for target in TARGETS:
+    for target in EVERYWHERE:
         lanes = target.lanes(element)
         np.testing.assert_array_equal(
             compiled("exp2", element, lanes, target)(n), np.ldexp(DTYPES[element](1), n.astype(int))
