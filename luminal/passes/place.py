@@ -110,8 +110,7 @@ class _Placer(FoldPlacement):
         body: Callable[[Values], Values],
         needed: Needed = NOTHING_KNOWN,
     ) -> Values:
-        """Open loops that carry values around a body, which maps the carries to their next values; they run over what is
-        needed."""
+        """Open loops that carry values around a body, which maps the carries to their next values."""
         if not factors:
             return body(inits)
         if factors[0].role == "parallel":

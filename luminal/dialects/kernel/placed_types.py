@@ -215,8 +215,7 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """Where a loop need not run: below `sum(variable * stride) + offset`, or from there on where `is_upper`, in units of
-    which one iteration covers `step`.
+    """Where a loop need not run, as `sum(variable * stride) + offset` in units of which one iteration covers `step`.
 
     Upper: iterations v with v * step < limit are needed; lower: those with (v + 1) * step > limit.
     """
