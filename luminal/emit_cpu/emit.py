@@ -212,23 +212,57 @@ class LoopWriter:
         trips = self.f.index("udiv", self.f.index("add", left, rounding * (loop.weight - 1)), loop.weight)
         return trips if loop.extent is None else self.f.index("smin", trips, loop.extent)
 
+    def needed(self, op: ForOp, count: Index) -> tuple[Index, Index]:
+        """The first of so many iterations within the limits of a loop, and the first behind them."""
+        variables, limits, guard = op.bounds
+        f = self.f
+        first: Index = 0
+        last = count
+        for limit in limits:
+            reach = self.tiles.affine(variables, limit.strides, limit.offset)
+            reach = f.index("smax", f.index("add", reach, limit.is_upper * (limit.step - 1)), 0)
+            end = f.index("udiv", reach, limit.step)
+            if limit.is_upper:
+                last = f.index("smin", last, end)
+            else:
+                first = f.index("smax", first, end)
+        if guard is None:
+            return first, last
+        (holds,) = self.tiles.whole(guard)
+        within = [
+            f.select(holds, *(f.operand(end, "i64") for end in ends)) for ends in ((first, 0), (last, count))
+        ]
+        return within[0], within[1]
+
     def segments(self, op: ForOp, values: list[Value]) -> list[Value]:
         loop, f = op.loop.data, self.f
         whole_outside = any(variable in self.tiles.full for variable in op.outer)
         if loop.extent is not None and (whole_outside or not loop.ragged):
-            return self.iterate(op, 0, loop.extent, values, whole_outside)
+            return self.iterate(op, *self.needed(op, loop.extent), values, whole_outside)
         left = self.left(loop, op.outer)
         if loop.masked or not loop.ragged or op.body.block not in self.emitter.splits:
-            return self.iterate(op, 0, self.count(loop, left, 1), values, False)
+            return self.iterate(op, *self.needed(op, self.count(loop, left, 1)), values, False)
         full = self.count(loop, left, 0)
-        values = self.iterate(op, 0, full, values, True)
+        first, last = self.needed(op, full)
+        values = self.iterate(op, first, last, values, True)
         rest = f.index("sub", left, f.index("mul", full, loop.weight))
-        if isinstance(full, int) and isinstance(rest, int):
-            cut = rest > 0 and (loop.extent is None or full < loop.extent)
-            return self.iterate(op, full, full + 1, values, False) if cut else values
-        some = f.compare("icmp sgt", rest, 0)
+        asked: list[tuple[Index, Index]] = [(0, rest)]
         if loop.extent is not None:
-            some = f.op("and", some, f.compare("icmp slt", full, loop.extent))
+            asked.append((full, loop.extent))
+        if op.limits is not None:
+            behind = f.index("add", full, 1)
+            first, last = self.needed(op, behind)
+            asked += [(first, behind), (full, last)]
+        some: Value | None = None
+        for low, high in asked:
+            if isinstance(low, int) and isinstance(high, int):
+                if low >= high:
+                    return values
+                continue
+            less = f.compare("icmp slt", *f.pair(low, high))
+            some = less if some is None else f.op("and", some, less)
+        if some is None:
+            return self.iterate(op, full, f.index("add", full, 1), values, False)
         return f.choose(some, lambda: self.once(op, full, values, False), lambda: values)
 
     def iterate(self, op: ForOp, low: Index, high: Index, values: list[Value], full: bool) -> list[Value]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from xdsl.ir import SSAValue
 
+from luminal.dialects.kernel.placed_loops import ForOp
 from luminal.dialects.kernel.placed_types import Loop, TileAxis
 from luminal.dim import Dim, as_dim
 from luminal.emit_triton.sizes import LARGEST, fits_32, size_text
@@ -125,3 +126,24 @@ class Addresses:
         else:
             count = self.size(left)
         return count if loop.extent is None else call("tl.minimum", count, str(loop.extent))
+
+    def needed(self, op: ForOp, count: str, guard: str | None) -> tuple[str, str]:
+        """The first of so many iterations within the limits of a loop, and the first behind them."""
+        bounds, size = op.bounds, op.loop.data.size
+        first, last = "0", count
+        for limit in bounds.limits:
+            wide = not fits_32(size * 2)
+            reach = self.affine(bounds.variables, limit.strides, (), (), limit.offset, wide).text
+            lows = [dim.bounds()[0] for dim in (*limit.strides, limit.offset)]
+            if any(low is None or low < 0 for low in lows):
+                reach = call("tl.maximum", reach, "0")
+            if limit.is_upper:
+                last = call("tl.minimum", last, call("tl.cdiv", reach, str(limit.step)))
+            else:
+                begins = f"{atom(reach)} // {limit.step}"
+                first = begins if first == "0" else call("tl.maximum", first, begins)
+        if guard is None or not bounds.limits:
+            return first, last
+        return "0" if first == "0" else call("tl.where", guard, first, "0"), call(
+            "tl.where", guard, last, count
+        )

@@ -194,7 +194,8 @@ def _write_loop(writer: BlockWriter, op: ForOp) -> None:
     index = writer.addresses.declare(block.args[0], loop)
     count = writer.addresses.trips(loop, op.outer)
     known = loop.role == "unroll" and count.isdecimal()
-    lines.add(f"for {index} in {'tl.static_range' if known else 'range'}(0, {count}):")
+    first, last = writer.addresses.needed(op, count, writer.value(op.guard).text if op.guard else None)
+    lines.add(f"for {index} in {'tl.static_range' if known else 'range'}({first}, {last}):")
     with lines.indented():
         _write_ops(writer, list(block.ops))
         last = block.last_op

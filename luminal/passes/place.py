@@ -21,12 +21,22 @@ from xdsl.dialects.builtin import IndexType
 from xdsl.ir import Attribute, Block, SSAValue
 
 from luminal.dialects.kernel.placed import ROUNDED, ApplyOp, ConstantOp, DimensionOp, IndexOp
-from luminal.dialects.kernel.placed_loops import ForOp, FunctionOp, ParallelOp, YieldOp
+from luminal.dialects.kernel.placed_base import tile_of
+from luminal.dialects.kernel.placed_loops import (
+    UNBOUNDED,
+    Bounds,
+    ForOp,
+    FunctionOp,
+    ParallelOp,
+    YieldOp,
+)
 from luminal.dialects.kernel.placed_types import Loop
 from luminal.dialects.kernel.schedule import Schedule
 from luminal.dialects.kernel.terms import ELEMENTWISE, Affine, Region, Term
 from luminal.dim import Dim
 from luminal.errors import ScheduleError
+from luminal.passes.limits import bounds_of
+from luminal.passes.needed import NOTHING_KNOWN, Needed
 from luminal.passes.nest import OpenStage, PlacedFactor, Scope
 from luminal.passes.placement_folds import FoldPlacement
 from luminal.passes.placement_state import Values
@@ -79,17 +89,26 @@ class _Placer(FoldPlacement):
         self._nest(self._unbound(shared), write_all)
         self.stage = saved
 
-    def _nest(self, factors: Sequence[PlacedFactor], body: Callable[[], None]) -> None:
-        """Open loops without carries, outermost first, around a body."""
+    def _nest(
+        self,
+        factors: Sequence[PlacedFactor],
+        body: Callable[[], None],
+        needed: Needed = NOTHING_KNOWN,
+    ) -> None:
+        """Open loops without carries, outermost first, around a body; they run over what is needed."""
 
         def no_carries(_: Values) -> Values:
             body()
             return []
 
-        self._nest_carrying(factors, [], no_carries)
+        self._nest_carrying(factors, [], no_carries, needed)
 
     def _nest_carrying(
-        self, factors: Sequence[PlacedFactor], inits: Values, body: Callable[[Values], Values]
+        self,
+        factors: Sequence[PlacedFactor],
+        inits: Values,
+        body: Callable[[Values], Values],
+        needed: Needed = NOTHING_KNOWN,
     ) -> Values:
         """Open loops that carry values around a body, which maps the carries to their next values."""
         if not factors:
@@ -101,7 +120,7 @@ class _Placer(FoldPlacement):
         scans = self._scans_over(factor) if not inits else []
         if scans:
             inits = [self._identity(scan.scan.monoid, scan, 0) for scan in scans]
-        loop = self._loop(factor)
+        loop, bounds = self._loop(factor), self._bounds(needed, factor)
         outer = [cast(SSAValue, scope.variable) for scope in self._open_loops(factor.index)]
         types: list[Attribute] = [IndexType(), *(value.type for value in inits)]
         block = Block(arg_types=types)
@@ -113,12 +132,19 @@ class _Placer(FoldPlacement):
             self._nest_carrying(inner, [], body)
             following = [self._value(scan) for scan in scans]
         else:
-            following = self._nest_carrying(inner, carried, body)
+            following = self._nest_carrying(inner, carried, body, needed)
         block.add_op(YieldOp.of(following))
         self.path = self.path[:-1]
-        op = ForOp.of(loop, outer, inits, block)
+        op = ForOp.of(loop, outer, inits, block, bounds)
         self.block.add_op(op)
         return [] if scans else list(op.carried)
+
+    def _bounds(self, needed: Needed, factor: PlacedFactor) -> Bounds:
+        """The bounds of a loop that is about to open; none where their guard differs within a tile."""
+        guard = None if needed.guard is None else self._value(needed.guard)
+        if guard is not None and tile_of(guard).axes:
+            return UNBOUNDED
+        return bounds_of(needed.conditions, guard, factor, self.path, self.region.extents)
 
     def _loop(self, factor: PlacedFactor) -> Loop:
         if factor.role == "partial":

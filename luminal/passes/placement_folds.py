@@ -20,6 +20,7 @@ from luminal.dialects.kernel.schedule import Target
 from luminal.dialects.kernel.terms import Term, depends_on, widened
 from luminal.dtype import bool_
 from luminal.errors import ScheduleError
+from luminal.passes.needed import NOTHING_KNOWN, Needed, needed_by_loop, needed_by_reduction
 from luminal.passes.nest import OpenStage, PlacedFactor
 from luminal.passes.placement_memory import MemoryPlacement
 from luminal.passes.placement_state import Values
@@ -66,6 +67,7 @@ class FoldPlacement(MemoryPlacement):
         stage = self.stage
         group = self._reduction_group(term, indices)
         riders = self._riders(group, indices)
+        needed = NOTHING_KNOWN if riders else _needed_by_all(group)
 
         def identities() -> Values:
             return [self._identity(r.reduce.monoid, r, n) for r in group for n in range(len(r.operands))]
@@ -85,12 +87,13 @@ class FoldPlacement(MemoryPlacement):
         def fold(factors: Sequence[PlacedFactor], inits: Values) -> Values:
             first = next((n for n, factor in enumerate(factors) if factor.role == "partial"), None)
             if first is None:
-                return self._nest_carrying(factors, inits, body)
+                return self._nest_carrying(factors, inits, body, needed)
             inner = [replace(factors[first], role="loop"), *factors[first + 1 :]]
             return self._nest_carrying(
                 factors[:first],
                 inits,
                 lambda carries: self._combine(group, carries, fold(inner, identities())),
+                needed,
             )
 
         results = fold(self._unbound(indices), identities())
@@ -287,7 +290,6 @@ class FoldPlacement(MemoryPlacement):
         """A carried loop whose carries live in registers."""
         assert self.stage is not None
         attribute = body.loop
-        count = len(attribute.carries)
         stage = self.stage
         if any(scope.factor is not None and scope.factor.index == attribute.index for scope in self.path):
             raise ScheduleError(f"{body} stands inside a loop over its own index")
@@ -300,7 +302,7 @@ class FoldPlacement(MemoryPlacement):
         ]
         inits = [
             self._spread(self._value(t), self._axes(free))
-            for t, free in zip(body.operands[:count], attribute.carries, strict=True)
+            for t, free in zip(body.inits, attribute.carries, strict=True)
         ]
 
         def step(values: Values) -> Values:
@@ -308,7 +310,7 @@ class FoldPlacement(MemoryPlacement):
             for carry in carries:
                 position = cast(tuple[int, int], carry.attribute)[1]
                 self.path[-1].memo[self._key(carry)] = values[position]
-            following = [self._value(t) for t in body.operands[count:]]
+            following = [self._value(t) for t in body.nexts]
             mask = self._guard(frozenset({attribute.index}))
             spread = [self._spread(v, tile_of(old).axes) for v, old in zip(following, values, strict=True)]
             if mask is None:
@@ -318,7 +320,8 @@ class FoldPlacement(MemoryPlacement):
                 for new, old in zip(spread, values, strict=True)
             ]
 
-        results = self._nest_carrying(self._unbound(frozenset({attribute.index})), inits, step)
+        factors, needed = self._unbound(frozenset({attribute.index})), self._needed_by_loop(body)
+        results = self._nest_carrying(factors, inits, step, needed)
         self.stage = stage
         return results
 
@@ -342,9 +345,20 @@ class FoldPlacement(MemoryPlacement):
                 self._emit_stage(stage)
                 stage.destinations[0].overwritten = False
             self.stage = loop.factors
-            self._nest(loop.factors.loops, functools.partial(self._emit_stages, loop.body))
+            steps = functools.partial(self._emit_stages, loop.body)
+            self._nest(loop.factors.loops, steps, self._needed_by_loop(body))
+
+    def _needed_by_loop(self, body: Term) -> Needed:
+        """What a carried loop needs, as far as no stage of its body is of use outside of it."""
+        return needed_by_loop(self.region.table, body)
 
     def _emit_stages(self, stages: Sequence[OpenStage]) -> None:
         for stage in stages:
             self._emit_stage(stage)
             stage.pending = False
+
+
+def _needed_by_all(group: Sequence[Term]) -> Needed:
+    """What reductions that share a loop need together."""
+    first, *others = (needed_by_reduction(reduction).conditions for reduction in group)
+    return Needed(tuple(each for each in first if all(each in other for other in others)))

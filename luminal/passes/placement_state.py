@@ -13,6 +13,7 @@ from luminal.dialects.kernel.placed_types import Reference, ReferenceType, TileA
 from luminal.dialects.kernel.schedule import CarriedLoop, Schedule, Stage, Target
 from luminal.dialects.kernel.terms import Region, Term
 from luminal.errors import ScheduleError
+from luminal.passes.needed import NOTHING_KNOWN, Needed
 from luminal.passes.nest import MemoryLoop, OpenStage, PlacedBuffer, PlacedFactor, Scope
 from luminal.passes.packed_loads import packed_loads
 
@@ -65,13 +66,12 @@ class PlacementState(ABC):
         term = self.terms[loop.term]
         if term.op != "loop" or len(loop.buffers) != len(term.loop.carries):
             raise ScheduleError(f"{loop}: term %{loop.term} is no loop of {len(loop.buffers)} carries")
-        count = len(loop.buffers)
         inits = [self._open_stage(stage) for stage in loop.inits]
         for position, buffer in enumerate(loop.buffers):
             spans = term.loop.carries[position]
             placed = PlacedBuffer(buffer, None, term.operands[position].dtype, spans=spans)
             self.loop_carries[term.loop.identifier, position] = placed
-            self.kept.setdefault(term.operands[count + position], placed)
+            self.kept.setdefault(term.nexts[position], placed)
             inits[position].destinations.append(placed)
             inits[position].spans = spans
         body = [self._open_stage(stage, placed=True) for stage in loop.body]
@@ -236,14 +236,20 @@ class PlacementState(ABC):
     def _value(self, term: Term) -> SSAValue: ...
 
     @abstractmethod
-    def _nest(self, factors: Sequence[PlacedFactor], body: Callable[[], None]) -> None: ...
+    def _nest(
+        self, factors: Sequence[PlacedFactor], body: Callable[[], None], needed: Needed = NOTHING_KNOWN
+    ) -> None: ...
 
     @abstractmethod
     def _emit_stage(self, stage: OpenStage) -> None: ...
 
     @abstractmethod
     def _nest_carrying(
-        self, factors: Sequence[PlacedFactor], inits: Values, body: Callable[[Values], Values]
+        self,
+        factors: Sequence[PlacedFactor],
+        inits: Values,
+        body: Callable[[Values], Values],
+        needed: Needed = NOTHING_KNOWN,
     ) -> Values: ...
 
 

@@ -30,6 +30,8 @@ from luminal.dialects.kernel.terms import (
 )
 from luminal.dim import as_dim, known_less, product
 from luminal.dtype import DType, to_bits
+from luminal.passes.needed import needed_by_weights
+from luminal.passes.weighted_fold import next_sum, powers
 from luminal.search.extract import FOLDS, Picks, extract, reachable
 from luminal.search.parts import in_parts, whole_of
 
@@ -125,10 +127,14 @@ class _Group:
 
 
 class FoldSpeller:
-    """Spells picked e-nodes as terms of a new region."""
+    """Spells picked e-nodes as terms of a new region; `bounded`: with the guards without which loops run over what no
+    result needs.  `leaves_out`: whether there are such guards, known once the region is."""
 
-    def __init__(self, source: Region, classes: Classes, picks: Picks, block: int) -> None:
+    def __init__(
+        self, source: Region, classes: Classes, picks: Picks, block: int, bounded: bool = False
+    ) -> None:
         self.source, self.classes, self.picks = source, classes, picks
+        self.bounded, self.leaves_out = bounded, False
         self.table = TermTable()
         self.groups: dict[GroupKey, _Group] = {}
         for number, node in picks.items():
@@ -265,26 +271,24 @@ class FoldSpeller:
         free = [self._free(group.score) - {group.index}, *(self._free(n) for n in group.numbers)]
         maximum, *sums = table.carries(group.outer, [(dtype, indices) for indices in free])
         score = self._term(group.score, group)
-        highest = table.apply("max", (maximum, table.reduce("max", [group.inner], (score,))), None, dtype)
-        base = table.apply("select", (self._equal(highest, low), zero, highest), None, dtype)
-        scale, weight = (self._exponential(group, value, base) for value in (maximum, score))
+        found = powers(table, group.variant or "", maximum, score, group.inner)
         reduces = any(term.op == "reduce" for term in postorder([score]))
-        shared = (base, weight) if len(group.numbers) > 1 else ()
-        group.kept = (*([score] if reduces else []), scale, *shared)
-        following = [highest]
-        for number, carry in zip(group.numbers, sums, strict=True):
-            factor = self.picks[number].operands[1]
-            value = (
-                weight
-                if self._is_one(factor)
-                else table.apply("mul", (weight, self._term(factor, group)), None, dtype)
-            )
-            part = table.reduce("sum", [group.inner], (value,))
-            following.append(
-                table.apply("add", (table.apply("mul", (carry, scale), None, dtype), part), None, dtype)
-            )
+        shared = (found.base, found.weight) if len(group.numbers) > 1 else ()
+        group.kept = (*([score] if reduces else []), found.scale, *shared)
+        numbers = [self.picks[number].operands[1] for number in group.numbers]
+        factors = [None if self._is_one(number) else self._term(number, group) for number in numbers]
+        following = [found.highest]
+        for factor, carry in zip(factors, sums, strict=True):
+            addend = found.weight
+            if factor is not None:
+                addend = table.apply("mul", (addend, factor), None, dtype)
+            following.append(next_sum(table, carry, found.scale, addend, group.inner))
+        weighed = [factor for factor in factors if factor is not None]
+        needed = needed_by_weights(table, score, weighed, frozenset({group.outer, group.inner}), free)
+        self.leaves_out |= needed.guard is not None
+        guard = needed.guard if self.bounded else None
         inits = [low, *(zero for _ in sums)]
-        group.given, *results = table.loop(group.outer, [maximum, *sums], inits, following)
+        group.given, *results = table.loop(group.outer, [maximum, *sums], inits, following, guard)
         nothing, lost = self._equal(group.given, low), self._of_nothing(group, dtype)
         for number, result in zip(group.numbers, results, strict=True):
             group.results[number] = table.apply("select", (nothing, lost, result), None, dtype)
@@ -300,10 +304,6 @@ class FoldSpeller:
         """Whether one of some indices has no value."""
         places = product(self.source.extents[index] for index in indices)
         return predicate(self.table, self.table.dimension(places), self.table.dimension(as_dim(1)))
-
-    def _exponential(self, group: _Group, value: Term, base: Term) -> Term:
-        op, _, variant = (group.variant or "").partition(".")
-        return self._apply(op, self._apply("add", value, self._negated(base)), variant=variant or None)
 
     def _equal(self, left: Term, right: Term) -> Term:
         return predicate(self.table, left, right, "eq")

@@ -95,7 +95,8 @@ def folding(
     rules: Sequence[Rule] | None = None,
     sizes: list[EGraphSize] | None = None,
 ) -> Iterator[Form]:
-    """Forms that fold over an index in one pass, one for each size of block.
+    """Forms that fold over an index in one pass, one for each size of block; and one more, *bounded*, where blocks that
+    a mask hides may be left out if everything that is summed up is known to be finite.
 
     `rules`: those of the e-graph, None for all of TERM_RULES.
 
@@ -122,7 +123,11 @@ def folding(
     folded = {index for node in picks.values() if node.op in FOLDS for index in classes.names(node.bits)}
     is_long = max(typical(region.extents[index]) for index in folded) >= LONG_BLOCKS * LONG_BLOCK
     for block in (*BLOCKS, LONG_BLOCK) if is_long else BLOCKS:
-        yield Form(f"folds of {block}", FoldSpeller(region, classes, picks, block).region())
+        speller = FoldSpeller(region, classes, picks, block)
+        yield Form(f"folds of {block}", speller.region())
+        if speller.leaves_out:
+            bounded = FoldSpeller(region, classes, picks, block, bounded=True)
+            yield Form(f"bounded folds of {block}", bounded.region())
 
 
 def may_fold(region: Region) -> bool:

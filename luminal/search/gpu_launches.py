@@ -30,6 +30,7 @@ from luminal.emit_triton.operands import narrowest
 from luminal.emit_triton.scaled import scaled_factor
 from luminal.search.gpu_machine import GpuMachine, resident_programs
 from luminal.search.gpu_roofline import Launch
+from luminal.search.needed_trips import needed_trips
 
 OPERATIONS: Mapping[str, float] = {
     "exp2": 3, "log2": 6, "sin": 24, "sqrt": 8, "recip": 8, "mod": 12, "cast": 0.5,
@@ -177,8 +178,8 @@ class _Counter:
     def ops(self, ops: Iterable[Operation], times: float, depth: int = 0) -> None:
         for op in ops:
             if isinstance(op, ForOp):
-                trips = self._trips(op.loop.data)
-                self.steps += trips if depth == 0 else 0
+                trips = needed_trips(op, self._trips(op.loop.data), self.sizes)
+                self.steps += math.ceil(trips) if depth == 0 else 0
                 around, self.words = self.words, 0.0
                 self.ops(op.body.block.ops, times * trips, depth + 1)
                 self.words = max(around, sum(map(_words, op.inits)) + self.words)

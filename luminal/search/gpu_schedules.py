@@ -237,9 +237,11 @@ class GpuSchedules:
         if any(self.region.is_ordered(output) for output in self.region.outputs):
             yield from itertools.islice(dict.fromkeys(self._meeting()), most)
             return
-        yield from itertools.islice(dict.fromkeys(self._schedules(())), most)
+        loops = [term for term in self.region.terms() if term.op == "loop"]
+        guards = tuple(loop.guard for loop in loops if loop.guard is not None)
+        yield from itertools.islice(dict.fromkeys(self._schedules(guards)), most)
         kept = tuple(dict.fromkeys(self.region.inner))
-        if kept and not any(term.op == "loop" for term in self.region.terms()):
+        if kept and not loops:
             yield from itertools.islice(dict.fromkeys(self._schedules(kept)), most)
 
     def _meeting(self) -> Iterator[Schedule]:

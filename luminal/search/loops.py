@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 
 from luminal.dialects.kernel.schedule import Buffer, CarriedLoop, Factor, Schedule, Stage, Target
 from luminal.dialects.kernel.terms import Term
+from luminal.passes.needed import Conditions, needed_by_loop, part_needed
 from luminal.search.generate import (
     Candidate,
     Generator,
@@ -27,8 +28,8 @@ from luminal.search.generate import (
     reads_of,
 )
 from luminal.search.ordering import best
-from luminal.search.roofline import row_seconds
-from luminal.search.shapes import below, reduced_indices
+from luminal.search.roofline import Estimate, row_seconds
+from luminal.search.shapes import Shapes, below, reduced_indices
 from luminal.search.stage import Nest, Seconds, StageView, add_seconds, less_seconds
 
 COMBINATIONS, COARSE_COMBINATIONS = 12, 2
@@ -48,16 +49,17 @@ class _Body:
     stages: tuple[tuple[Term, ...], ...]
 
     @property
-    def count(self) -> int:
-        return len(self.loop.loop.carries)
+    def guard(self) -> frozenset[Term]:
+        """The guard of the loop, which is known before it, if there is one."""
+        return frozenset() if self.loop.guard is None else frozenset({self.loop.guard})
 
     @property
     def inits(self) -> tuple[Term, ...]:
-        return self.loop.operands[: self.count]
+        return self.loop.inits
 
     @property
     def nexts(self) -> tuple[Term, ...]:
-        return self.loop.operands[self.count :]
+        return self.loop.nexts
 
     @property
     def targets(self) -> frozenset[Term]:
@@ -104,11 +106,20 @@ class LoopGenerator(Generator):
         if row is None:  # nothing tells the common indices apart
             row = max(batch, key=lambda index: self.shapes.sizes[index])
             batch.remove(row)
+        before = self._before(body)
         found: list[Candidate] = []
         # rows that share nothing are best read one by one, from end to end
         for block in (1,) if is_alone else self._row_blocks(row):
-            found += self._blocked(body, batch, row, block)
+            found += self._blocked(body, batch, row, block, before)
         return found
+
+    def _before(self, body: _Body) -> tuple[Nest, tuple[Factor, ...]] | None:
+        """How the guard of the loop is computed before it, with all cores: a nest with its factors."""
+        for guard in body.guard:
+            view = StageView((guard,), sorted(guard.free), {}, frozenset(), None, frozenset(), "guard_")
+            nest = self._ranked(self._nests(view))[0]
+            return nest, self._parallel(nest.factors, view)
+        return None
 
     def _body(self) -> _Body | None:
         loops = [term for term in self.region.terms() if term.op == "loop"]
@@ -120,7 +131,7 @@ class LoopGenerator(Generator):
         parts = [part for part, (of, _) in self.region.parents.items() if of == whole and part != outer]
         if len(parts) != 1:
             return None
-        nexts = loop.operands[len(loop.loop.carries) :]
+        nexts = loop.nexts
         first, *rest = nexts
         # what reads a carry is computed in the nest that overwrites it, before it does
         early = tuple(term for term in self.region.inner if _reads_carry(term, nexts))
@@ -134,7 +145,14 @@ class LoopGenerator(Generator):
         stages += [(term,) for term in (first, *rest) if term not in done]
         return _Body(loop, outer, parts[0], tuple(_joined(stages, rest, parts[0])))
 
-    def _blocked(self, body: _Body, batch: list[str], row: str, block: int) -> list[Candidate]:
+    def _blocked(
+        self,
+        body: _Body,
+        batch: list[str],
+        row: str,
+        block: int,
+        before: tuple[Nest, tuple[Factor, ...]] | None,
+    ) -> list[Candidate]:
         results = tuple(output.term for output in self.region.outputs)
         shared = [*(Factor(i, None, name=f"batch_{i}") for i in batch), Factor(row, None, name="block")]
         last_batch = shared[-2].name if batch else None
@@ -145,7 +163,9 @@ class LoopGenerator(Generator):
         with self._within(dict.fromkeys(batch, 1) | {row: block}):
             outer = [i for i in self._outermost_first(0) if i not in bound]
             view = StageView(computed, outer, self.shapes.output_strides(0), bound, "block", projects, "")
-            reads = reads_of(results, body.targets)
+            reads = tuple(
+                term for term in reads_of(results, body.targets | body.guard) if term not in body.guard
+            )
             finals = [
                 _Option(
                     nest,
@@ -172,8 +192,27 @@ class LoopGenerator(Generator):
         for number in best(priced, COARSE_COMBINATIONS if self.coarse else COMBINATIONS):
             final, *choice = combined[number]
             schedule, factors = self._schedule(body, shared, final.nest, choice)
-            candidates.append(Candidate(schedule, self._estimates(priced[number], factors), "loop"))
+            estimates = self._estimates(priced[number], factors)
+            if before is not None:
+                schedule, estimates = self._guarded(body, schedule, before, (priced[number], factors))
+            candidates.append(Candidate(schedule, estimates, "loop"))
         return candidates
+
+    def _guarded(
+        self,
+        body: _Body,
+        schedule: Schedule,
+        before: tuple[Nest, tuple[Factor, ...]],
+        after: tuple[Seconds, tuple[Factor, ...]],
+    ) -> tuple[Schedule, tuple[Estimate, ...]]:
+        """A schedule that computes the guard of the loop in a phase before it."""
+        nest, factors = before
+        targets = tuple(
+            Target(term=self.numbers[guard], buffer=Buffer(tuple((i, None) for i in sorted(guard.free))))
+            for guard in body.guard
+        )
+        kept = (*nest.kept, Stage(targets, factors), *schedule.kept)
+        return replace(schedule, kept=kept), self._phased_estimates([(nest.seconds, factors), after])
 
     def _priced(
         self,
@@ -190,8 +229,10 @@ class LoopGenerator(Generator):
         whole = add_seconds([option.whole for option in choice])
         lanes = {term: option.lane for option in choice for term in option.terms}
         crossing = self._crossing(lanes, ((option.reads, option.lane) for option in (final, *choice)))
+        needed = needed_by_loop(self.region.table, body.loop).conditions
         return tuple(
-            (within * shapes.sizes[body.outer] + once) * blocks_of(shapes, batch, row, block)
+            (within * shapes.sizes[body.outer] * _part(shapes, needed, body, row, block) + once)
+            * blocks_of(shapes, batch, row, block)
             + panels * shapes.sizes[body.outer] * shapes.volume(set(batch))
             + strided
             for shapes, within, once, panels, strided in zip(
@@ -326,6 +367,15 @@ class LoopGenerator(Generator):
             Factor(last, None if extent is None else size // lanes),
             Factor(last, lanes, "lane"),
         )
+
+
+def _part(shapes: Shapes, needed: Conditions, body: _Body, row: str, block: int) -> float:
+    """How many iterations a block of rows needs, of all, on the average."""
+    if not needed:
+        return 1.0
+    inside = shapes.sizes[body.inner]
+    blocks = {row: block, body.inner: inside}
+    return part_needed(needed, body.outer, shapes.sizes, blocks, shapes.values)
 
 
 def _joined(stages: Sequence[tuple[Term, ...]], rest: Sequence[Term], inner: str) -> list[tuple[Term, ...]]:

@@ -54,6 +54,7 @@ class NestGenerator(ContractionGenerator):
             outer = [i for i in view.free if i != lane and i not in sums]
             late = [Factor(i, None) for i in view.free if i != lane and i in sums]
             between = [i for i in sums if i not in view.free and i != lane]
+            between.sort(key=lambda index: -self.region.whole(index)[1])  # blocks, then the places in them
             for tile, unroll in itertools.product(tiles, (1, 4) if lane not in sums and sums else (1,)):
                 factors = [Factor(index, None, name=view.prefix + index) for index in outer]
                 along = [Factor(lane, None, name=None if outer else view.prefix + lane)]

@@ -229,15 +229,14 @@ class Evaluator:
 
     def _loop(self, term: Term) -> list[Array]:
         attribute = term.loop
-        count = len(attribute.carries)
-        current = [self.value(operand) for operand in term.operands[:count]]
+        current = [self.value(operand) for operand in term.inits]
         for iteration in range(self.sizes[attribute.index]):
             step = Evaluator(
                 self.region, self.arguments, self.dims, self.sizes, {}, self.arithmetic, self.axes
             )
             step.env = {**self.env, attribute.index: np.full([1] * self.rank, iteration)}
             step.carries = {(attribute.identifier, n): value for n, value in enumerate(current)}
-            current = [step.value(operand) for operand in term.operands[count:]]
+            current = [step.value(operand) for operand in term.nexts]
         return current
 
     def _scan(self, term: Term) -> Array:

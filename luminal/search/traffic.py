@@ -17,6 +17,7 @@ from luminal.dialects.kernel.placed_base import reference_of
 from luminal.dialects.kernel.placed_loops import ForOp, FunctionOp, ParallelOp
 from luminal.dialects.kernel.placed_types import Loop
 from luminal.dialects.kernel.terms import Region, Term
+from luminal.search.needed_trips import needed_trips
 
 CACHE = 1 << 20
 """Bytes of the cache in which data of one kernel meet again: the second one of a core of today."""
@@ -111,7 +112,7 @@ class _Walk:
                 _join(found, {op.reference: self.access(op)})
             elif isinstance(op, ForOp):
                 inner = self.block(op.body.block, kind)
-                _join(found, self.loop([op.loop.data], op.body.block.args[:1], inner))
+                _join(found, self.loop([op.loop.data], op.body.block.args[:1], inner, op))
             elif isinstance(op, ParallelOp):
                 loops = [loop.data for loop in op.loops]
                 _join(found, self.loop(loops, op.body.block.args, self.block(op.body.block, kind)))
@@ -128,10 +129,17 @@ class _Walk:
             distinct *= self.steps(axis.index, axis.weight, axis.extent) if moves else 1.0
         return _Access(distinct, elements, distinct, varies)
 
-    def loop(self, loops: Iterable[Loop], variables: Iterable[SSAValue], body: _Accesses) -> _Accesses:
-        """What all iterations of some loops touch, the innermost last."""
+    def loop(
+        self,
+        loops: Iterable[Loop],
+        variables: Iterable[SSAValue],
+        body: _Accesses,
+        op: ForOp | None = None,
+    ) -> _Accesses:
+        """What all iterations of some loops touch, the innermost last; `op`: their operation, which may have limits."""
         for loop, variable in reversed(list(zip(loops, variables, strict=True))):
             trips = self.steps(loop.index, loop.weight, loop.extent)
+            trips = trips if op is None else needed_trips(op, trips, self.dims)
             fits = self.bytes(body) <= self.cache
             found: _Accesses = {}
             for reference, access in body.items():

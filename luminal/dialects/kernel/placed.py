@@ -38,6 +38,7 @@ from luminal.dialects.kernel.placed_loops import AllocateOp, ForOp, FunctionOp, 
 from luminal.dialects.kernel.placed_types import (
     Address,
     AddressAttribute,
+    LimitAttribute,
     LoopAttribute,
     ReferenceType,
     SizeAttribute,
@@ -387,5 +388,5 @@ PLACED_OPERATIONS: tuple[type[Operation], ...] = (
     ApplyOp, ContractOp, AccumulateOp, ReduceOp,
 )  # fmt: skip
 PLACED_ATTRIBUTES: tuple[type[Attribute], ...] = (
-    TileType, ReferenceType, LoopAttribute, AddressAttribute, SizeAttribute,
+    TileType, ReferenceType, LoopAttribute, LimitAttribute, AddressAttribute, SizeAttribute,
 )  # fmt: skip

@@ -123,11 +123,23 @@ class _Machine:
     def loop(self, op: ForOp) -> None:
         block = op.body.block
         carried = [self.tiles[value] for value in op.inits]
-        for iteration in range(self.trips(op.loop.data, op.outer)):
+        for iteration in self.needed(op):
             self.variables[block.args[0]] = iteration
             self.tiles.update(zip(block.args[1:], carried, strict=True))
             carried = self.run(block)
         self.tiles.update(zip(op.carried, carried, strict=True))
+
+    def needed(self, op: ForOp) -> range:
+        """The iterations of a loop within its limits, where those hold."""
+        first, last = 0, self.trips(op.loop.data, op.outer)
+        variables, limits, guard = op.bounds
+        for limit in limits if guard is None or self.tiles[guard].item() else ():
+            reach = limit.offset.evaluate(self.dims)
+            for variable, stride in zip(variables, limit.strides, strict=True):
+                reach += self.variables[variable] * stride.evaluate(self.dims)
+            end = limit.iteration(reach)
+            first, last = (first, min(last, end)) if limit.is_upper else (max(first, end), last)
+        return range(first, last)
 
     # ---- memory
 

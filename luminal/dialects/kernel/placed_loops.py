@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from xdsl.dialects.builtin import ArrayAttr, IndexType, IntAttr, StringAttr
 from xdsl.ir import Block, Region, SSAValue
@@ -10,6 +11,7 @@ from xdsl.irdl import (
     AttrSizedOperandSegments,
     IRDLOperation,
     irdl_op_definition,
+    opt_operand_def,
     opt_prop_def,
     prop_def,
     region_def,
@@ -23,11 +25,20 @@ from xdsl.printer import Printer
 from xdsl.traits import IsolatedFromAbove, IsTerminator
 
 from luminal.dialects.graph_op import SymbolsAttr, read_symbol
-from luminal.dialects.kernel.placed_base import KernelOperation, check, reference_of
-from luminal.dialects.kernel.placed_types import Loop, LoopAttribute, Reference, ReferenceType, TileType
+from luminal.dialects.kernel.placed_base import KernelOperation, check, reference_of, tile_of
+from luminal.dialects.kernel.placed_types import (
+    Limit,
+    LimitAttribute,
+    Loop,
+    LoopAttribute,
+    Reference,
+    ReferenceType,
+    Tile,
+    TileType,
+)
 from luminal.dialects.tensor_type import symbol_scope
 from luminal.dim import Dim, Symbol
-from luminal.dtype import DType
+from luminal.dtype import DType, bool_
 
 
 def _read_licence(parser: Parser) -> str:
@@ -129,26 +140,57 @@ class ParallelOp(IRDLOperation):
         )
 
 
+class Bounds(NamedTuple):
+    """Which iterations of a loop are needed: limits over variables of loops around it, which hold where the guard does,
+    if there is one."""
+
+    variables: Sequence[SSAValue] = ()
+    limits: Sequence[Limit] = ()
+    guard: SSAValue | None = None
+
+
+UNBOUNDED = Bounds()
+
+
 @irdl_op_definition
 class ForOp(IRDLOperation):
-    """A sequential loop with carried tiles; `outer` are the variables of the loops over the same index around it."""
+    """A sequential loop with carried tiles; `outer` are the variables of the loops over the same index around it.
+
+    Iterations beyond its `limits`, over the variables `around`, change nothing and are left out, unless there is a
+    guard that is false.
+    """
 
     name = "kernel.for"
     outer = var_operand_def(IndexType)
     inits = var_operand_def(TileType)
+    around = var_operand_def(IndexType)
+    guard = opt_operand_def(TileType)
     loop = prop_def(LoopAttribute)
+    limits = opt_prop_def(ArrayAttr[LimitAttribute])
     carried = var_result_def(TileType)
     body = region_def("single_block")
     irdl_options = (AttrSizedOperandSegments(as_property=True),)
 
     @staticmethod
-    def of(loop: Loop, outer: Sequence[SSAValue], inits: Sequence[SSAValue], body: Block) -> ForOp:
+    def of(
+        loop: Loop,
+        outer: Sequence[SSAValue],
+        inits: Sequence[SSAValue],
+        body: Block,
+        bounds: Bounds = UNBOUNDED,
+    ) -> ForOp:
+        limits = ArrayAttr([LimitAttribute(limit) for limit in bounds.limits])
         return ForOp.build(
-            operands=[outer, inits],
-            properties={"loop": LoopAttribute(loop)},
+            operands=[outer, inits, bounds.variables, bounds.guard],
+            properties={"loop": LoopAttribute(loop), **({"limits": limits} if bounds.limits else {})},
             result_types=[[value.type for value in inits]],
             regions=[Region(body)],
         )
+
+    @property
+    def bounds(self) -> Bounds:
+        limits = () if self.limits is None else [limit.data for limit in self.limits]
+        return Bounds(self.around, limits, self.guard)
 
     def verify_(self) -> None:
         loop = self.loop.data
@@ -169,6 +211,16 @@ class ForOp(IRDLOperation):
             [value.type for value in last.operands] == types,
             f"kernel.for over {loop.index}: yields other types",
         )
+        self._verify_bounds()
+
+    def _verify_bounds(self) -> None:
+        what, bounds = f"kernel.for over {self.loop.data.index}", self.bounds
+        strides = [len(limit.strides) for limit in bounds.limits]
+        is_one_bool = bounds.guard is None or tile_of(bounds.guard) == Tile(bool_)
+        check(is_one_bool, f"{what}: the guard of its limits is one bool")
+        check(bool(strides) or not (self.around or self.guard), f"{what}: no limits, but what they need")
+        check({*strides} <= {len(self.around)}, f"{what}: each limit has one stride for each variable")
+        check(all(limit.step > 0 for limit in bounds.limits), f"{what}: the step of a limit is above 0")
 
 
 @irdl_op_definition

@@ -213,6 +213,45 @@ class Address:
         return Address(_dims(strides), _dims(axis_strides), _dim(offset))
 
 
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """Where a loop need not run, as `sum(variable * stride) + offset` in units of which one iteration covers `step`.
+
+    Upper: iterations v with v * step < limit are needed; lower: those with (v + 1) * step > limit.
+    """
+
+    is_upper: bool
+    step: int
+    strides: tuple[Dim, ...]
+    offset: Dim
+
+    def iteration(self, limit: int) -> int:
+        """The first iteration that is needed, or the first that is not."""
+        return max(0, -(-limit // self.step) if self.is_upper else limit // self.step)
+
+    def __str__(self) -> str:
+        strides = ", ".join(map(str, self.strides))
+        return f"{'to' if self.is_upper else 'from'} {strides} | {self.offset} by {self.step}"
+
+    @staticmethod
+    def parse(text: str) -> Limit:
+        kind, _, rest = text.partition(" ")
+        reach, _, step = rest.rpartition(" by ")
+        strides, _, offset = reach.rpartition("| ")
+        return Limit(kind == "to", int(step), _dims(strides.rstrip()), _dim(offset))
+
+
+@irdl_attr_definition
+class LimitAttribute(QuotedData[Limit]):
+    """#kernel.limit<"to 8 | 8 by 64">"""
+
+    name = "kernel.limit"
+
+    @classmethod
+    def parse_parameter(cls, parser: AttrParser) -> Limit:
+        return _parse_quoted(parser, Limit.parse)
+
+
 def _dims(text: str) -> tuple[Dim, ...]:
     """Comma-separated dims; commas inside parentheses belong to min and max."""
     parts: list[str] = [""]

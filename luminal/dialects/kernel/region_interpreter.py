@@ -236,8 +236,7 @@ class _Machine:
     def _loop(self, body: Term) -> list[Array]:
         """The carried values after the last iteration."""
         index, identifier, carries = body.loop.index, body.loop.identifier, body.loop.carries
-        count = len(carries)
-        inits, nexts = body.operands[:count], body.operands[count:]
+        inits, nexts = body.inits, body.nexts
         values = [self._spread(init, sorted(free)) for init, free in zip(inits, carries, strict=True)]
         varying: set[Term] = set()
         for term in postorder(nexts):

@@ -125,13 +125,13 @@ class _Writer:
 
     def _write_loop(self, term: Term) -> None:
         loop = term.loop
-        count = len(loop.carries)
-        starts, nexts = term.operands[:count], term.operands[count:]
-        names = [self.carries[loop.identifier, position] for position in range(count)]
+        starts, nexts = term.inits, term.nexts
+        names = [self.carries[loop.identifier, position] for position in range(len(starts))]
         whole, weight = self.region.whole(loop.index)
         blocks = f" ({whole} in blocks of {weight})" if weight > 1 else ""
         begins = ", ".join(f"{name} = {self.texts[start][0]}" for name, start in zip(names, starts))
-        lines = [f"for {loop.index} < {self.region.extents[loop.index]}{blocks}, carrying {begins}:"]
+        needed = "" if term.guard is None else f" (as far as it is needed, if {self.texts[term.guard][0]})"
+        lines = [f"for {loop.index} < {self.region.extents[loop.index]}{blocks}{needed}, carrying {begins}:"]
         lines += [f"    {line}" for line in self.lines[term]]
         lines += [f"    next {name} = {self.texts[value][0]}" for name, value in zip(names, nexts)]
         self.lines[self.home[term]] += lines

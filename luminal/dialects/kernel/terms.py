@@ -138,6 +138,22 @@ class Term:
     def loop(self) -> LoopAttribute:
         return cast(LoopAttribute, self.attribute)
 
+    @property
+    def inits(self) -> tuple[Term, ...]:
+        """What the carries of a loop start from."""
+        return self.operands[: len(self.loop.carries)]
+
+    @property
+    def nexts(self) -> tuple[Term, ...]:
+        """The values of a loop's carries for the next iteration."""
+        count = len(self.loop.carries)
+        return self.operands[count : 2 * count]
+
+    @property
+    def guard(self) -> Term | None:
+        """Of a loop: where it holds, iterations that need not run may be left out (`luminal.passes.needed`)."""
+        return next(iter(self.operands[2 * len(self.loop.carries) :]), None)
+
 
 class TermTable:
     """The hash-consing table of one region; a term's number is its place in the order of creation."""
@@ -210,13 +226,21 @@ class TermTable:
             for position, (dtype, free) in enumerate(kinds)
         ]
 
-    def loop(self, index: str, carries: list[Term], inits: list[Term], nexts: list[Term]) -> list[Term]:
+    def loop(
+        self,
+        index: str,
+        carries: list[Term],
+        inits: list[Term],
+        nexts: list[Term],
+        guard: Term | None = None,
+    ) -> list[Term]:
         """loop(index, inits, step): the carried values after the last iteration; the one form of every fold."""
         identifier = cast(tuple[int, int], carries[0].attribute)[0]
         kinds = tuple(carry.free - {index} for carry in carries)
         attribute = LoopAttribute(index, identifier, kinds)
         free = frozenset().union(*kinds)
-        body = self.make("loop", (*inits, *nexts), attribute, carries[0].dtype, free)
+        operands = (*inits, *nexts, *([] if guard is None else [guard]))
+        body = self.make("loop", operands, attribute, carries[0].dtype, free)
         return [
             self.make("project", (body,), position, carry.dtype, kinds[position])
             for position, carry in enumerate(carries)
