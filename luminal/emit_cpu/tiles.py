@@ -50,7 +50,7 @@ from luminal.emit_cpu.text import (
     vector_of,
     zero,
 )
-from luminal.emit_cpu.transposed import quad_axis
+from luminal.emit_cpu.transposed import quad_axis, turned_axis
 from luminal.emit_cpu.vectors import coordinates, elements_in, neighbours, spread
 
 TRUE = Value("i1", "true")
@@ -190,7 +190,7 @@ class TileWriter(AccessWriter):
             case GuardOp():
                 return [self._guard(op, point)]
             case LoadOp():
-                return [self.load(op, point)]
+                return [self._load(op, point)]
             case ApplyOp():
                 return [self._apply(op, point)]
             case ContractOp():
@@ -201,6 +201,18 @@ class TileWriter(AccessWriter):
                 return self._reduce(op, point)
             case _:
                 raise AssertionError(f"{op.name} has no value")
+
+    def _load(self, op: LoadOp, point: Point) -> Value:
+        """One coordinate; where neighbours come in one piece, they are kept too."""
+        axis = turned_axis(op)
+        group = None if axis is None else self.load_turned(op, point, axis)
+        if axis is None or group is None:
+            return self.load(op, point)
+        frame = self.frames[_block(op.result)]
+        frame |= {
+            (op.result, tuple({**point, axis: place}.values())): value for place, value in group.items()
+        }
+        return group[point[axis]]
 
     def _index(self, op: IndexOp, point: Point) -> Value:
         address, tile = op.address.data, op.tile
