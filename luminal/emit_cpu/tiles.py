@@ -8,7 +8,8 @@ than it must be.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 
 from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 
@@ -63,6 +64,10 @@ def is_true(value: Value) -> bool:
     return value.text in ("true", "splat (i1 true)")
 
 
+def is_false(value: Value) -> bool:
+    return value.text in ("false", "splat (i1 false)")
+
+
 class TileWriter(AccessWriter):
     """Writes tiles into one LLVM function."""
 
@@ -74,10 +79,22 @@ class TileWriter(AccessWriter):
         self.full: set[SSAValue] = set()
         self.held: set[ApplyOp] = set()
         """comparisons that are known to hold in the code that is being written"""
+        self.failed: set[ApplyOp] = set()
+        """those that are known to hold nowhere in it"""
         self.frames: dict[Block, dict[object, Value]] = {}
         self.pending: dict[Block, list[LoadOp]] = {}
         self.open: list[Block] = []
         self.depths: dict[SSAValue, int] = {}
+
+    @contextmanager
+    def knowing(self, held: set[ApplyOp], failed: set[ApplyOp]) -> Generator[None]:
+        """Write code in which some comparisons hold, and others nowhere."""
+        before = self.held, self.failed
+        self.held, self.failed = self.held | held, self.failed | failed
+        try:
+            yield
+        finally:
+            self.held, self.failed = before
 
     # Blocks
 
@@ -203,7 +220,10 @@ class TileWriter(AccessWriter):
                 raise AssertionError(f"{op.name} has no value")
 
     def _load(self, op: LoadOp, point: Point) -> Value:
-        """One coordinate; where neighbours come in one piece, they are kept too."""
+        """One coordinate; where neighbours come in one piece, they are kept too.  Zero where a mask is off."""
+        mask = self._mask(op.mask, point)
+        if mask is not None and is_false(mask):
+            return constant_bits(register_type(op.tile.dtype, lanes_in(op.tile)), 0)
         axis = turned_axis(op)
         group = None if axis is None else self.load_turned(op, point, axis)
         if axis is None or group is None:
@@ -249,6 +269,8 @@ class TileWriter(AccessWriter):
     def _apply(self, op: ApplyOp, point: Point) -> Value:
         if op in self.held:
             return TRUE
+        if op in self.failed:
+            return constant_bits(vector_of("i1", lanes_in(op.tile)), 0)
         part = part_of(op)
         if part is not None and always_holds(part, self, point):
             return TRUE

@@ -16,6 +16,8 @@ from luminal.search.roofline import hop_seconds
 from luminal.search.shapes import below, find_contraction, looped_indices, reduced_indices
 from luminal.search.stage import Nest, Seconds, StageView, add_seconds
 
+LONG = 64
+"""So many blocks of an index hide what the edge of the last one costs."""
 LONG_SUM = 4
 """Short sums that a long one is at least made up of, in rows."""
 
@@ -103,13 +105,17 @@ class NestGenerator(ContractionGenerator):
             else (4, 2, 1)
         )
         vector, found = Factor(lane, lanes, "lane"), list[tuple[list[Factor], dict[str, int]]]()
-        for tile in (t for t in tiles if t == 1 or self._fits(lane, t * lanes)):
+        for tile in (t for t in tiles if t == 1 or self._fits_long(lane, t * lanes)):
             found.append(
                 ([Factor(lane, tile, "tile"), vector] if tile > 1 else [vector], {lane: tile * lanes})
             )
         for index in self._turned(view, lane, sums):
             found.append(([Factor(index, lanes, "tile"), vector], {lane: lanes, index: lanes}))
         return found
+
+    def _fits_long(self, index: str, block: int) -> bool:
+        """Whether a block divides an index, or is so small beside it that its edge does not matter."""
+        return self._fits(index, block) or self.shapes.sizes[index] >= LONG * block
 
     def _turned(self, view: StageView, lane: str, sums: list[str]) -> list[str]:
         """Indices along which a load is contiguous that is not so along the lane."""
@@ -136,8 +142,7 @@ class NestGenerator(ContractionGenerator):
         if lane not in sums or lane not in view.free:
             return choices
         at = view.prefix + outer[-1] if outer else view.at
-        shared = [term for term in self._shared(view, lane) if term.dtype == view.roots[0].dtype]
-        for term in shared[:1]:
+        for term in self._shared(view, lane)[:1]:
             stage = Stage((Target(term=self.numbers[term], buffer=Buffer(((lane, None),), at)),), along, at)
             choices.insert(0, (stage,))
         return choices
