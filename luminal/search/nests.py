@@ -16,6 +16,10 @@ from luminal.search.roofline import hop_seconds
 from luminal.search.shapes import below, find_contraction, looped_indices, reduced_indices
 from luminal.search.stage import Nest, Seconds, StageView, add_seconds
 
+WIDE = 4
+"""Vectors of a register tile above which several rows, from as many pages, are added up before they join a sum."""
+SQUARES = (8, 4, 2)
+"""Squares in a row that are transposed one after the other, where they divide it."""
 LONG = 64
 """So many blocks of an index hide what the edge of the last one costs."""
 LONG_SUM = 4
@@ -56,10 +60,14 @@ class NestGenerator(ContractionGenerator):
             outer = [i for i in view.free if i != lane and i not in sums]
             late = [Factor(i, None) for i in view.free if i != lane and i in sums]
             between = [i for i in sums if i not in view.free and i != lane]
-            unrolls = (1, 4) if lane not in sums and sums else (1,)
+            unrolls = (4, 1) if lane not in sums and sums else (1,)
             for (registers, covered), unroll in itertools.product(self._registers(view, lane, sums), unrolls):
-                factors = [Factor(index, None, name=view.prefix + index) for index in outer]
-                along = [Factor(lane, None, name=None if outer else view.prefix + lane)]
+                is_wide = covered[lane] > WIDE * lanes
+                # of what is transposed, wide pieces of rows are read: each is in other pages
+                rows = [Factor(i, self._rows_block(i)) for i in outer if i in covered]
+                whole = [factor.index for factor in rows if factor.extent is None]
+                factors = [Factor(i, None, name=view.prefix + i) for i in outer if i not in whole]
+                along = [Factor(lane, None, name=None if factors else view.prefix + lane), *rows]
                 if not outer and not sums and self.shapes.sizes[lane] > 64 * covered[lane]:
                     along.append(Factor(lane, 64))
                     along[0] = Factor(lane, None, name=view.prefix + lane)
@@ -68,9 +76,8 @@ class NestGenerator(ContractionGenerator):
                 inner = [Factor(index, None) for index in between]
                 if inner and inner[-1].index not in sequential:
                     inner += self._short_sums(inner[-1].index, unroll)
-                is_small = covered[lane] <= 4 * lanes
-                if unroll > 1 and inner and is_small and self._fits(inner[-1].index, unroll):
-                    inner.append(Factor(inner[-1].index, unroll, "unroll"))
+                if unroll > 1 and inner and self._fits(inner[-1].index, unroll):
+                    inner.append(Factor(inner[-1].index, unroll, "block" if is_wide else "unroll"))
                 elif unroll > 1:
                     continue
                 tail = [*inner, *late, *along] if lane in sums else [*along, *late, *inner]
@@ -78,6 +85,10 @@ class NestGenerator(ContractionGenerator):
                 seconds = self._nest_seconds(view, lane, covered, all_factors)
                 for kept in self._keep_choices(view, lane, (*along, *registers), outer, sums):
                     yield Nest(all_factors, kept, seconds, "rows", (self.no_seconds,) * len(kept))
+
+    def _rows_block(self, index: str) -> int | None:
+        """How many squares of a transposed index are next to each other in a block that divides it; None for all."""
+        return next((count for count in SQUARES if self._fits(index, count * self.machine.lanes)), None)
 
     def _nest_seconds(
         self, view: StageView, lane: str, covered: Mapping[str, int], factors: Sequence[Factor]

@@ -167,7 +167,7 @@ def first_schedule(text: str, machine: Machine) -> str:
 @pytest.mark.parametrize("lanes, registers", [(4, 32), (8, 16), (16, 32)])
 def test_what_is_read_across_its_rows_is_transposed_in_registers(lanes: int, registers: int) -> None:
     first = first_schedule(TRANSPOSED, Machine(lanes, registers))
-    assert first == f"out0: i:*:parallel@i j:* i:{lanes}:tile j:{lanes}:lane"
+    assert first == f"out0: i:*:parallel@i j:* i:8 i:{lanes}:tile j:{lanes}:lane"
 
 
 @pytest.mark.parametrize("registers, tile", [(16, 8), (32, 16)])
