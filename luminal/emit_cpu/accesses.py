@@ -18,7 +18,7 @@ from luminal.dim import Dim, as_dim
 from luminal.emit_cpu.addresses import AddressWriter, Point, lanes_in, points
 from luminal.emit_cpu.arithmetic import combine, memory_element
 from luminal.emit_cpu.text import Function, Index, Value, bits_of, lanes_of, vector_of, with_element, zero
-from luminal.emit_cpu.transposed import QUAD, store_quads
+from luminal.emit_cpu.transposed import QUAD, store_quads, transposed
 from luminal.emit_cpu.vectors import coordinates, joined
 
 ZEROS = "luminal_zeros"
@@ -106,6 +106,21 @@ class AccessWriter(AddressWriter, ABC):
                 parts.append(self._load_one(type_, piece.pointer, some, extra))
         value = parts[0] if len(parts) == 1 else joined(f, parts, [piece.picks for piece in pieces])
         return f.compare("icmp ne", value, 0) if tile.dtype.is_bool else value
+
+    def load_turned(self, op: LoadOp, point: Point, axis: TileAxis) -> dict[int, Value] | None:
+        """Coordinates of a load by their place on an axis along which it is contiguous, as many as there are lanes,
+        that of `point` among them; None where they are masked."""
+        tile, f, extra, lanes = op.tile, self.f, self._alias(op), lanes_in(op.tile)
+        first = point[axis] // lanes * lanes
+        group = [{**point, axis: first + place} for place in range(lanes)]
+        if any(self._mask(op.mask, each) is not None for each in group):
+            return None
+        pieces, _ = self._access(op, tile, group[0])
+        type_ = vector_of(memory_element(tile.dtype), lanes)
+        values = transposed(f, [f.load(type_, piece.pointer, extra=extra) for piece in pieces])
+        if tile.dtype.is_bool:
+            values = [f.compare("icmp ne", value, 0) for value in values]
+        return dict(enumerate(values, first))
 
     def _alias(self, op: LoadOp | StoreOp) -> str:
         return self.aliases.get(op.reference, "")

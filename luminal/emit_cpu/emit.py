@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from xdsl.ir import Block, SSAValue
 
@@ -23,7 +24,7 @@ from luminal.dialects.kernel.placed_base import reference_of
 from luminal.dialects.kernel.placed_loops import AllocateOp, ForOp, FunctionOp, ParallelOp
 from luminal.dialects.kernel.placed_types import Loop
 from luminal.dim import Dim, as_dim, dim_max
-from luminal.emit_cpu.interior import Part, holds, interiors
+from luminal.emit_cpu.interior import Part, holds, interiors, turning
 from luminal.emit_cpu.jit import Target
 from luminal.emit_cpu.text import Function, Index, Module, Value
 from luminal.emit_cpu.tiles import TileWriter, guard_is_trivial
@@ -32,6 +33,8 @@ ALIGNMENT = 64
 TINY_NANOSECONDS = 3000
 """below it, waking threads costs more than they save"""
 CHUNKS_PER_THREAD = 4
+MOST_CUTS = 10
+"""Bounds of the pieces that a loop is cut into, at most"""
 
 
 @dataclass(frozen=True)
@@ -266,6 +269,27 @@ class LoopWriter:
         return f.choose(some, lambda: self.once(op, full, values, False), lambda: values)
 
     def iterate(self, op: ForOp, low: Index, high: Index, values: list[Value], full: bool) -> list[Value]:
+        """The loop from low to high, cut where parts of masks begin or cease to hold, if that is known."""
+        if not (isinstance(low, int) and isinstance(high, int)):
+            return self.repeat(op, low, high, values, full)
+        found = [
+            (part, turning(part, op.body.block.args[0]))
+            for part in self.emitter.interiors.get(op.body.block, ())
+        ]
+        turns = {part: turn for part, turn in found if turn is not None}
+        cuts = sorted({low, high, *(at for turn in turns.values() for at in turn if low < at < high)})
+        if len(cuts) > MOST_CUTS:
+            return self.repeat(op, low, high, values, full)
+        for start, end in pairwise(cuts):
+            before = {part for part, turn in turns.items() if end <= turn[0]}
+            after = {part for part, turn in turns.items() if start >= turn[1]}
+            held = {part.compare for part in before | after if (part in after) == part.is_lower}
+            failed = {part.compare for part in before | after} - held
+            with self.tiles.knowing(held, failed):
+                values = self.repeat(op, start, end, values, full)
+        return values
+
+    def repeat(self, op: ForOp, low: Index, high: Index, values: list[Value], full: bool) -> list[Value]:
         """The loop from low to high; unrolled where it says so and the count is known."""
         if isinstance(low, int) and isinstance(high, int):
             if high - low <= 1 or op.loop.data.role == "unroll":
@@ -303,7 +327,8 @@ class LoopWriter:
     def inside(self, block: Block, full: bool, carried: Sequence[Value] = ()) -> list[Value]:
         """Write a block: without the masks that hold in all of it where they do, else with them. Those that are the
         same for a whole tile are asked first: at the rim of the others, they need not be asked again."""
-        parts = self.emitter.interiors.get(block, ())
+        known = self.tiles.held | self.tiles.failed
+        parts = [part for part in self.emitter.interiors.get(block, ()) if part.compare not in known]
         if block in self.emitter.splits and not full:
             return self.block(block, carried)
         alike = [part for part in parts if not part.index.tile.axes]
@@ -333,11 +358,8 @@ class LoopWriter:
                 whole = found if whole is None else self.f.op("and", whole, found)
 
         def without() -> list[Value]:
-            self.tiles.held.update(known)
-            try:
+            with self.tiles.knowing({*known}, set()):
                 return held()
-            finally:
-                self.tiles.held.difference_update(known)
 
         return without() if whole is None else self.f.choose(whole, without, plain)
 

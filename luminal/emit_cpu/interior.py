@@ -3,7 +3,11 @@
     for i2: for r1: load x[i2 + r1 - 1] if 1 <= i2 + r1 and i2 + r1 < 113
     ->  for i2: if the two hold for all r1 and all lanes: the loops without masks, else: the loops with them
 
-A part of a mask compares an affine index with a number. The loops around a load that carry values are reductions; the
+    for i: out[i] = x[i] if i < 1024 else y[i - 1024]
+    ->  for i < 1024: out[i] = x[i];  for 1024 <= i: out[i] = y[i - 1024]
+
+A part of a mask compares an affine index with a number. Where that moves with a single loop of known bounds, the loop
+is cut where the part begins or ceases to hold. The loops around a load that carry values are reductions; the
 body of the innermost loop outside of them is written twice, and asks before it begins whether each part holds at the
 least and at the greatest index that the loops inside and the tile reach.
 """
@@ -90,6 +94,21 @@ def _is_inside(inner: Block | None, block: Block) -> bool:
         owner = inner.parent_op()
         inner = None if owner is None else owner.parent_block()
     return inner is block
+
+
+def turning(part: Part, variable: SSAValue) -> tuple[int, int] | None:
+    """The iterations of a loop before which a part is one thing throughout, and from which on it is the other: an upper
+    limit holds first, a lower one last. None where other loops move it too, or that is not known."""
+    address, tile = part.index.address.data, part.index.tile
+    steps = [stride.constant for stride in (*address.strides, address.offset, *address.axis_strides)]
+    known = [step for step in steps if step is not None]
+    if list(part.index.variables) != [variable] or len(known) < len(steps):
+        return None
+    step, offset, *strides = known
+    if step <= 0 or min(strides, default=0) < 0:
+        return None
+    ahead = sum(stride * (axis.extent - 1) for axis, stride in zip(tile.axes, strides, strict=True))
+    return -((offset + ahead - part.limit) // step), -((offset - part.limit) // step)
 
 
 def holds(part: Part, block: Block, tiles: AddressWriter) -> Index | bool | None:

@@ -8,7 +8,8 @@ than it must be.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 
 from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 
@@ -50,7 +51,7 @@ from luminal.emit_cpu.text import (
     vector_of,
     zero,
 )
-from luminal.emit_cpu.transposed import quad_axis
+from luminal.emit_cpu.transposed import quad_axis, turned_axis
 from luminal.emit_cpu.vectors import coordinates, elements_in, neighbours, spread
 
 TRUE = Value("i1", "true")
@@ -61,6 +62,10 @@ DEEPEST = 64
 
 def is_true(value: Value) -> bool:
     return value.text in ("true", "splat (i1 true)")
+
+
+def is_false(value: Value) -> bool:
+    return value.text in ("false", "splat (i1 false)")
 
 
 class TileWriter(AccessWriter):
@@ -74,10 +79,22 @@ class TileWriter(AccessWriter):
         self.full: set[SSAValue] = set()
         self.held: set[ApplyOp] = set()
         """comparisons that are known to hold in the code that is being written"""
+        self.failed: set[ApplyOp] = set()
+        """those that are known to hold nowhere in it"""
         self.frames: dict[Block, dict[object, Value]] = {}
         self.pending: dict[Block, list[LoadOp]] = {}
         self.open: list[Block] = []
         self.depths: dict[SSAValue, int] = {}
+
+    @contextmanager
+    def knowing(self, held: set[ApplyOp], failed: set[ApplyOp]) -> Generator[None]:
+        """Write code in which some comparisons hold, and others nowhere."""
+        before = self.held, self.failed
+        self.held, self.failed = self.held | held, self.failed | failed
+        try:
+            yield
+        finally:
+            self.held, self.failed = before
 
     # Blocks
 
@@ -190,7 +207,7 @@ class TileWriter(AccessWriter):
             case GuardOp():
                 return [self._guard(op, point)]
             case LoadOp():
-                return [self.load(op, point)]
+                return [self._load(op, point)]
             case ApplyOp():
                 return [self._apply(op, point)]
             case ContractOp():
@@ -201,6 +218,21 @@ class TileWriter(AccessWriter):
                 return self._reduce(op, point)
             case _:
                 raise AssertionError(f"{op.name} has no value")
+
+    def _load(self, op: LoadOp, point: Point) -> Value:
+        """One coordinate; where neighbours come in one piece, they are kept too.  Zero where a mask is off."""
+        mask = self._mask(op.mask, point)
+        if mask is not None and is_false(mask):
+            return constant_bits(register_type(op.tile.dtype, lanes_in(op.tile)), 0)
+        axis = turned_axis(op)
+        group = None if axis is None else self.load_turned(op, point, axis)
+        if axis is None or group is None:
+            return self.load(op, point)
+        frame = self.frames[_block(op.result)]
+        frame |= {
+            (op.result, tuple({**point, axis: place}.values())): value for place, value in group.items()
+        }
+        return group[point[axis]]
 
     def _index(self, op: IndexOp, point: Point) -> Value:
         address, tile = op.address.data, op.tile
@@ -237,6 +269,8 @@ class TileWriter(AccessWriter):
     def _apply(self, op: ApplyOp, point: Point) -> Value:
         if op in self.held:
             return TRUE
+        if op in self.failed:
+            return constant_bits(vector_of("i1", lanes_in(op.tile)), 0)
         part = part_of(op)
         if part is not None and always_holds(part, self, point):
             return TRUE

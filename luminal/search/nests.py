@@ -7,14 +7,21 @@ enumerated, each with the roofline's estimate for each of the representative siz
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
-from luminal.dialects.kernel.schedule import Buffer, Factor, Stage, Target
+from luminal.dialects.kernel.schedule import LOOP_ROLES, Buffer, Factor, Stage, Target
 from luminal.dialects.kernel.terms import Term
 from luminal.search.contractions import PARTIAL_STEPS, ContractionGenerator
+from luminal.search.roofline import hop_seconds
 from luminal.search.shapes import below, find_contraction, looped_indices, reduced_indices
-from luminal.search.stage import Nest, StageView
+from luminal.search.stage import Nest, Seconds, StageView, add_seconds
 
+WIDE = 4
+"""Vectors of a register tile above which several rows, from as many pages, are added up before they join a sum."""
+SQUARES = (8, 4, 2)
+"""Squares in a row that are transposed one after the other, where they divide it."""
+LONG = 64
+"""So many blocks of an index hide what the edge of the last one costs."""
 LONG_SUM = 4
 """Short sums that a long one is at least made up of, in rows."""
 
@@ -50,33 +57,88 @@ class NestGenerator(ContractionGenerator):
         sequential = looped_indices(view.roots, view.stops)
         wanted = [*view.free, *(i for i in sums if i not in view.free and i not in sequential)]
         for lane in self._lane_choices(view, wanted):
-            tiles = [t for t in (4, 2, 1) if t == 1 or self._fits(lane, t * lanes)]
             outer = [i for i in view.free if i != lane and i not in sums]
             late = [Factor(i, None) for i in view.free if i != lane and i in sums]
             between = [i for i in sums if i not in view.free and i != lane]
             between.sort(key=lambda index: -self.region.whole(index)[1])  # blocks, then the places in them
-            for tile, unroll in itertools.product(tiles, (1, 4) if lane not in sums and sums else (1,)):
-                factors = [Factor(index, None, name=view.prefix + index) for index in outer]
-                along = [Factor(lane, None, name=None if outer else view.prefix + lane)]
-                if not outer and not sums and self.shapes.sizes[lane] > 64 * tile * lanes:
+            unrolls = (4, 1) if lane not in sums and sums else (1,)
+            for (registers, covered), unroll in itertools.product(self._registers(view, lane, sums), unrolls):
+                is_wide = covered[lane] > WIDE * lanes
+                # of what is transposed, wide pieces of rows are read: each is in other pages
+                rows = [Factor(i, self._rows_block(i)) for i in outer if i in covered]
+                whole = [factor.index for factor in rows if factor.extent is None]
+                factors = [Factor(i, None, name=view.prefix + i) for i in outer if i not in whole]
+                along = [Factor(lane, None, name=None if factors else view.prefix + lane), *rows]
+                if not outer and not sums and self.shapes.sizes[lane] > 64 * covered[lane]:
                     along.append(Factor(lane, 64))
                     along[0] = Factor(lane, None, name=view.prefix + lane)
-                registers = [Factor(lane, tile, "tile")] if tile > 1 else []
-                registers.append(Factor(lane, lanes, "lane"))
                 if lane in sums and lane not in view.free:
-                    along += self._short_sums(lane, tile * lanes)
+                    along += self._short_sums(lane, covered[lane])
                 inner = [Factor(index, None) for index in between]
                 if inner and inner[-1].index not in sequential:
                     inner += self._short_sums(inner[-1].index, unroll)
                 if unroll > 1 and inner and self._fits(inner[-1].index, unroll):
-                    inner.append(Factor(inner[-1].index, unroll, "unroll"))
+                    inner.append(Factor(inner[-1].index, unroll, "block" if is_wide else "unroll"))
                 elif unroll > 1:
                     continue
                 tail = [*inner, *late, *along] if lane in sums else [*along, *late, *inner]
                 all_factors = (*factors, *tail, *registers)
-                seconds = self._row_seconds(view, view.stops, lane, tile * lanes)
+                seconds = self._nest_seconds(view, lane, covered, all_factors)
                 for kept in self._keep_choices(view, lane, (*along, *registers), outer, sums):
                     yield Nest(all_factors, kept, seconds, "rows", (self.no_seconds,) * len(kept))
+
+    def _rows_block(self, index: str) -> int | None:
+        """How many squares of a transposed index are next to each other in a block that divides it; None for all."""
+        return next((count for count in SQUARES if self._fits(index, count * self.machine.lanes)), None)
+
+    def _nest_seconds(
+        self, view: StageView, lane: str, covered: Mapping[str, int], factors: Sequence[Factor]
+    ) -> Seconds:
+        """Of a nest with register tiles that cover so much."""
+        innermost = next((factor.index for factor in reversed(factors) if factor.role in LOOP_ROLES), lane)
+        hops = self._each(lambda shapes: hop_seconds(shapes, view, self.machine, covered, innermost))
+        return add_seconds([self._row_seconds(view, view.stops, lane, covered[lane], covered), hops])
+
+    def _registers(
+        self, view: StageView, lane: str, sums: list[str]
+    ) -> list[tuple[list[Factor], dict[str, int]]]:
+        """Register tiles, each with the elements that one covers of its indices: vectors along the lane; or a square,
+        where something is contiguous along another index, so that it is transposed in registers.
+
+        What is summed up over rows is read in wide pieces of each.
+        """
+        lanes = self.machine.lanes
+        across = lane not in sums and bool(sums)
+        tiles = (
+            (16, 8, 4, 2, 1)
+            if across and self.machine.registers >= 32
+            else (8, 4, 2, 1)
+            if across
+            else (4, 2, 1)
+        )
+        vector, found = Factor(lane, lanes, "lane"), list[tuple[list[Factor], dict[str, int]]]()
+        for tile in (t for t in tiles if t == 1 or self._fits_long(lane, t * lanes)):
+            found.append(
+                ([Factor(lane, tile, "tile"), vector] if tile > 1 else [vector], {lane: tile * lanes})
+            )
+        for index in self._turned(view, lane, sums):
+            found.append(([Factor(index, lanes, "tile"), vector], {lane: lanes, index: lanes}))
+        return found
+
+    def _fits_long(self, index: str, block: int) -> bool:
+        """Whether a block divides an index, or is so small beside it that its edge does not matter."""
+        return self._fits(index, block) or self.shapes.sizes[index] >= LONG * block
+
+    def _turned(self, view: StageView, lane: str, sums: list[str]) -> list[str]:
+        """Indices along which a load is contiguous that is not so along the lane."""
+        strided = [load for load in below(view.roots, view.stops) if self._is_strided(load, lane)]
+        others = (
+            i for i in view.free if i != lane and i not in sums and self.shapes.sizes[i] >= self.machine.lanes
+        )
+        return [i for i in others if any(self.shapes.stride(load, i) == 1 for load in strided)]
+
+    def _is_strided(self, term: Term, index: str) -> bool:
+        return term.op == "load" and index in term.free and self.shapes.stride(term, index) not in (None, 1)
 
     def _short_sums(self, index: str, covered: int) -> list[Factor]:
         """As `_partial`, for sums of vectors, of which one step covers so much: where an edge is ragged too."""
@@ -92,8 +154,7 @@ class NestGenerator(ContractionGenerator):
         if lane not in sums or lane not in view.free:
             return choices
         at = view.prefix + outer[-1] if outer else view.at
-        shared = [term for term in self._shared(view, lane) if term.dtype == view.roots[0].dtype]
-        for term in shared[:1]:
+        for term in self._shared(view, lane)[:1]:
             stage = Stage((Target(term=self.numbers[term], buffer=Buffer(((lane, None),), at)),), along, at)
             choices.insert(0, (stage,))
         return choices

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from luminal.dialects.kernel.terms import Term
 from luminal.search.machine import Machine
 from luminal.search.rereads import bytes_read_again
 from luminal.search.shapes import Contraction, Shapes
+from luminal.search.stage import StageView
 
 # Vector operations that an elementwise primitive costs, beyond the one of an addition.
 OPERATION_COST = {
@@ -20,9 +23,13 @@ OPERATION_COST = {
     "load": 1.0,
 }
 STRIDED_COST = 12.0
+TURNED_COST = 5.0
+"""Vector operations of a vector that is loaded along another index than its lanes, and transposed in registers."""
 AROUND_COST = 3.0
 """Vector operations that add a sum of integers, scaled, to the sum that it is part of."""
 STRIDED_SECONDS = 0.7e-9
+HOP_SECONDS, PAGE_BYTES, LINE_BYTES = 8e-9, 4096, 64
+"""What it takes to go on in another page, where no hardware has looked ahead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +74,16 @@ def traffic_seconds(shapes: Shapes, machine: Machine) -> float:
 
 
 def row_seconds(
-    shapes: Shapes, roots: tuple[Term, ...], stops: frozenset[Term], machine: Machine, lane: str, waste: float
+    shapes: Shapes,
+    roots: tuple[Term, ...],
+    stops: frozenset[Term],
+    machine: Machine,
+    lane: str,
+    waste: float,
+    tiled: Collection[str] = (),
 ) -> float:
-    """Every term once for each value of its indices, in vectors along `lane`; what `stops` hold is read."""
+    """Every term once for each value of its indices, in vectors along `lane`; what `stops` hold is read.  `tiled`:
+    indices of which a register tile has as many as lanes, so that what is contiguous along one is transposed."""
     operations = 0.0
     for term in shapes.below(roots, stops):
         is_read = term in stops and term not in roots
@@ -79,10 +93,38 @@ def row_seconds(
         vector = machine.lanes if lane in indices else 1
         cost = 1.0 if is_read else OPERATION_COST.get(term.op, 1.0)
         if term.op == "load" and lane in term.free and shapes.stride(term, lane) != 1:
-            cost *= STRIDED_COST
+            cost *= TURNED_COST if any(shapes.stride(term, index) == 1 for index in tiled) else STRIDED_COST
         operations += volume * cost / vector
     cycles = machine.flops / (2 * machine.lanes)
     return operations * waste / cycles
+
+
+def hop_seconds(
+    shapes: Shapes, view: StageView, machine: Machine, covered: Mapping[str, int], inner: str
+) -> float:
+    """Memory that is larger than a core's cache in pieces, of which each lies in another page than the last.
+
+    `covered`: what register tiles have of their indices; `inner`: the index of the innermost loop.
+    """
+    found = [
+        ({index: shapes.stride(term, index) for index in term.free}, term.dtype)
+        for term in shapes.below(view.roots, view.stops)
+        if term.op == "load"
+    ]
+    if view.strides:
+        found.append(({index: view.strides[index] for index in view.free}, view.roots[0].dtype))
+    hops = 0.0
+    for strides, dtype in found:
+        size, volume = dtype.size_bytes, shapes.volume({*strides})
+        step = strides.get(inner) or 0
+        if volume * size <= machine.l2 or step * covered.get(inner, 1) * size < PAGE_BYTES:
+            continue
+        run = math.prod(count for index, count in covered.items() if strides.get(index) == 1)
+        # lines that are still there when what is left of them is wanted
+        if shapes.sizes[inner] * max(run * size, LINE_BYTES) <= machine.l1:
+            run = max(run, LINE_BYTES // size)
+        hops += volume / run
+    return hops * HOP_SECONDS
 
 
 def contraction_seconds(

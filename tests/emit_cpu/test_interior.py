@@ -108,3 +108,48 @@ def test_an_index_counts_as_known_for_the_coordinates_that_cannot_leave() -> Non
     text = emit_function(place(region, parse_schedule(f"out0: {schedule}"), "conv"), HOST).text
     asked = [line for line in text.splitlines() if "= select i1" in line and "@luminal_zeros" in line]
     assert len(asked) == 2 + 4  # rows inside, and at the rim
+
+
+JOINED = """\
+index i = {rows}
+index j = {width}
+argument 0 = f32 [{first}]
+argument 1 = f32 [{second}]
+%0 = index [j] : i64
+%1 = constant {border:#x} : i64
+%2 = less_than.lt %0 %1 : bool
+%3 = load 0 [({border})*i + j] guarded %2 : f32
+%4 = less_than.le %1 %0 : bool
+%5 = load 1 [({rest})*i + j + ({back})] guarded %4 : f32
+%6 = select %2 %3 %5 : f32
+output 0 = %6 at [({width})*i + j] of [{elements}] over [i j]
+"""
+
+
+def joined(border: int, rest: int) -> str:
+    """Two matrices of three rows side by side."""
+    rows, width = 3, border + rest
+    sizes = {"first": rows * border, "second": rows * rest, "elements": rows * width}
+    return JOINED.format(rows=rows, width=width, border=border, rest=rest, back=-border, **sizes)
+
+
+@pytest.mark.parametrize("borders", [(128, 64), (64, 128), (100, 77), (5, 3), (70, 1), (1, 70)])
+@pytest.mark.parametrize(
+    "schedule", ["j:* j:4:tile j:16:lane", "j:*:masked j:16:lane", "j:* j:4 j:8:lane", "j:* j:2:unroll"]
+)
+def test_matrices_side_by_side_are_numpys(borders: tuple[int, int], schedule: str) -> None:
+    first, second = (np.arange(3.0 * width, dtype=np.float32) + 1 for width in borders)
+    found = np.zeros(first.size + second.size, np.float32)
+    kernel = MEASURER.compile(parse_region(joined(*borders)), parse_schedule(f"out0: i:* {schedule}"), 1000)
+    kernel.run([first, second], [found], {}, 1)
+    assert found.tolist() == np.hstack([first.reshape(3, -1), second.reshape(3, -1)]).reshape(-1).tolist()
+
+
+def test_a_loop_is_cut_where_one_matrix_ends_and_the_other_begins() -> None:
+    """Two loops of plain vectors; only a vector across the border, of which there is none in the first, has a mask."""
+    texts: list[str] = []
+    for borders in ((128, 64), (100, 92)):
+        placed = place(parse_region(joined(*borders)), parse_schedule("out0: i:* j:* j:16:lane"), "joined")
+        texts.append(emit_function(placed, HOST).text)
+    assert ["llvm.masked.load" in text for text in texts] == [False, True]
+    assert [text.count("store <16 x float>") for text in texts] == [2, 3]

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
+from luminal.dialects.kernel.region_text import parse_region
 from luminal.dialects.kernel.schedule import parse_schedule
 from luminal.dialects.kernel.terms import Region
 from luminal.dim import dim
@@ -139,3 +140,67 @@ def test_forms_and_in_them_register_tiles_take_turns_where_the_model_hardly_tell
     ]
     numbers = [suggested.index(candidate) for candidate in ordered(suggested, HOST)]
     assert numbers == [0, 2, 1, 3, 4, 5]
+
+
+TRANSPOSED = """\
+index i = 2048
+index j = 2048
+argument 0 = f32 [4194304]
+%0 = load 0 [i + (2048)*j] : f32
+output 0 = %0 at [(2048)*i + j] of [4194304] over [i j]
+"""
+COLUMNS = """\
+index i = 2048
+index r0 = 2048
+argument 0 = f32 [4194304]
+%0 = load 0 [i + (2048)*r0] : f32
+%1 = reduce.sum [r0] %0 : f32
+output 0 = %1 at [i] of [2048] over [i]
+"""
+
+
+def first_schedule(text: str, machine: Machine) -> str:
+    region = parse_region(text)
+    return str(Generator(region, machine, Shapes(region, {})).candidates()[0].schedule)
+
+
+@pytest.mark.parametrize("lanes, registers", [(4, 32), (8, 16), (16, 32)])
+def test_what_is_read_across_its_rows_is_transposed_in_registers(lanes: int, registers: int) -> None:
+    first = first_schedule(TRANSPOSED, Machine(lanes, registers))
+    assert first == f"out0: i:*:parallel@i j:* i:8 i:{lanes}:tile j:{lanes}:lane"
+
+
+@pytest.mark.parametrize("registers, tile", [(16, 8), (32, 16)])
+def test_sums_over_rows_read_wide_pieces_of_each(registers: int, tile: int) -> None:
+    """A row is another page: what is read of it at once should be worth the way."""
+    assert f"i:{tile}:tile i:16:lane" in first_schedule(COLUMNS, Machine(16, registers))
+
+
+NARROW_SOFTMAX = """\
+index i = 512
+index j = 2048
+argument 0 = bf16 [1048576]
+%0 = load 0 [(2048)*i + j] : bf16
+%1 = cast.none %0 : f32
+%2 = exp2.e %1 : f32
+%3 = reduce.sum [j] %2 : f32
+%4 = recip.none %2 %3 : f32
+%5 = cast.none %4 : bf16
+output 0 = %5 at [(2048)*i + j] of [1048576] over [i j]
+"""
+DIFFERENCES = """\
+index i = 1048575
+argument 0 = f32 [1048576]
+%0 = load 0 [i] : f32
+%1 = load 0 [i + (1)] : f32
+%2 = add %0 %1 : f32
+output 0 = %2 at [i] of [1048575] over [i]
+"""
+
+
+def test_exponentials_are_kept_for_a_row_whose_result_is_narrower() -> None:
+    assert "keep %2 as j:* from i at i" in first_schedule(NARROW_SOFTMAX, Machine(16, 32))
+
+
+def test_a_long_index_has_tiles_that_do_not_divide_it() -> None:
+    assert "i:4:tile i:16:lane" in first_schedule(DIFFERENCES, Machine(16, 32))

@@ -130,7 +130,6 @@ define(
     functions.gelu,
     of_doubles(_gelu_array),
     elementwise=True,
-    wide=True,
 )
 
 
