@@ -8,7 +8,7 @@ they are used; or narrow and in groups, for an instruction that sums up the prod
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from luminal.dialects.kernel.schedule import Buffer, Factor, Stage, Target
@@ -100,13 +100,20 @@ class ContractionGenerator:
             return self.shapes.sizes[index] % block == 0
         return block * 4 <= self.shapes.sizes[index]
 
-    def _row_seconds(self, view: StageView, stops: frozenset[Term], lane: str, step: int) -> Seconds:
-        """Of a stage computed in vectors along the lane, `step` elements at a time."""
+    def _row_seconds(
+        self,
+        view: StageView,
+        stops: frozenset[Term],
+        lane: str,
+        step: int,
+        written: Mapping[str, int] | None = None,
+    ) -> Seconds:
+        """Of a stage computed in vectors along the lane, `step` elements at a time; `written` as in `row_seconds`."""
 
         def price(shapes: Shapes) -> float:
             size = shapes.sizes[lane]
             waste = -(-size // step) * step / size
-            return row_seconds(shapes, view.roots, stops, self.machine, lane, waste)
+            return row_seconds(shapes, view.roots, stops, self.machine, lane, waste, written)
 
         return self._each(price)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from luminal.dialects.kernel.terms import Term
@@ -20,6 +22,8 @@ OPERATION_COST = {
     "load": 1.0,
 }
 STRIDED_COST = 12.0
+PICKED_COST = {2: 3.0, 3: 5.0, 4: 7.0}
+"""Vector operations of a load by its stride, where whole vectors are read and every so manieth element is picked."""
 AROUND_COST = 3.0
 """Vector operations that add a sum of integers, scaled, to the sum that it is part of."""
 STRIDED_SECONDS = 0.7e-9
@@ -67,9 +71,18 @@ def traffic_seconds(shapes: Shapes, machine: Machine) -> float:
 
 
 def row_seconds(
-    shapes: Shapes, roots: tuple[Term, ...], stops: frozenset[Term], machine: Machine, lane: str, waste: float
+    shapes: Shapes,
+    roots: tuple[Term, ...],
+    stops: frozenset[Term],
+    machine: Machine,
+    lane: str,
+    waste: float,
+    written: Mapping[str, int] | None = None,
 ) -> float:
-    """Every term once for each value of its indices, in vectors along `lane`; what `stops` hold is read."""
+    """Every term once for each value of its indices, in vectors along `lane`; what `stops` hold is read.
+
+    `written`: so many steps of some indices are written out together, and read once what they have in common.
+    """
     operations = 0.0
     for term in shapes.below(roots, stops):
         is_read = term in stops and term not in roots
@@ -78,11 +91,24 @@ def row_seconds(
         volume = shapes.volume(indices)
         vector = machine.lanes if lane in indices else 1
         cost = 1.0 if is_read else OPERATION_COST.get(term.op, 1.0)
-        if term.op == "load" and lane in term.free and shapes.stride(term, lane) != 1:
-            cost *= STRIDED_COST
+        if term.op == "load" and written:
+            cost *= _different(shapes, term, written)
+        if term.op == "load" and lane in term.free:
+            stride = shapes.stride(term, lane)
+            cost *= 1.0 if stride == 1 else PICKED_COST.get(stride or 0, STRIDED_COST)
         operations += volume * cost / vector
     cycles = machine.flops / (2 * machine.lanes)
     return operations * waste / cycles
+
+
+def _different(shapes: Shapes, load: Term, written: Mapping[str, int]) -> float:
+    """The part of the addresses of a load that differ from each other where so many steps of some indices are."""
+    steps = [(shapes.stride(load, index), size) for index, size in written.items() if index in load.free]
+    if not steps or any(stride is None for stride, _ in steps):
+        return 1.0
+    ranges = [[place * (stride or 0) for place in range(size)] for stride, size in steps]
+    every = [sum(places) for places in itertools.product(*ranges)]
+    return len(set(every)) / len(every)
 
 
 def contraction_seconds(
