@@ -17,13 +17,25 @@ from luminal.dialects.kernel.placed_types import Address, Tile, TileAxis
 from luminal.dim import Dim, as_dim
 from luminal.emit_cpu.addresses import AddressWriter, Point, lanes_in, points
 from luminal.emit_cpu.arithmetic import combine, memory_element
-from luminal.emit_cpu.text import Function, Index, Value, bits_of, lanes_of, vector_of, with_element, zero
+from luminal.emit_cpu.text import (
+    Function,
+    Index,
+    Value,
+    bits_of,
+    constant_bits,
+    lanes_of,
+    vector_of,
+    with_element,
+    zero,
+)
 from luminal.emit_cpu.transposed import QUAD, store_quads, transposed
 from luminal.emit_cpu.vectors import coordinates, joined
 
 ZEROS = "luminal_zeros"
 SPARE_BYTES = 1024
 """the largest vector that the emitter makes: what a masked-off access reads or writes instead"""
+STRIDES = (2, 3, 4)
+"""Of vectors whose memory is read whole, to pick every second element or so; others are read one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,15 +63,21 @@ class AccessWriter(AddressWriter, ABC):
     @abstractmethod
     def _mask(self, mask: SSAValue | None, point: Point) -> Value | None: ...
 
-    def _access(self, op: LoadOp | StoreOp, tile: Tile, point: Point) -> tuple[list[Piece], Value | None]:
-        """The pieces of memory that a scalar or a vector lies in, and the mask, a scalar or as wide as the vector."""
-        f, address, element = self.f, op.address.data, memory_element(tile.dtype)
+    def _start(self, op: LoadOp | StoreOp, tile: Tile, point: Point) -> tuple[Value, Value | None]:
+        """Where a scalar or a vector begins, what is dynamic aside, and the mask, a scalar or as wide as the vector."""
+        address = op.address.data
         pointer = self.pointer(op.reference, op.variables, address, self.offset(address, tile.axes, point))
-        assert lanes_in(tile) * tile.dtype.size_bytes <= SPARE_BYTES, "a vector wider than the spare memory"
-        dynamic = self.value(op.dynamic, point) if op.dynamic is not None else None
         mask = self._mask(op.mask, point)
         if op.mask is not None and mask is not None and lanes_of(mask.type):
             mask = self.wide(op.mask, point, tile.vector)
+        return pointer, mask
+
+    def _access(self, op: LoadOp | StoreOp, tile: Tile, point: Point) -> tuple[list[Piece], Value | None]:
+        """The pieces of memory that a scalar or a vector lies in, and the mask."""
+        f, address, element = self.f, op.address.data, memory_element(tile.dtype)
+        assert lanes_in(tile) * tile.dtype.size_bytes <= SPARE_BYTES, "a vector wider than the spare memory"
+        pointer, mask = self._start(op, tile, point)
+        dynamic = self.value(op.dynamic, point) if op.dynamic is not None else None
         if dynamic is not None and not lanes_of(dynamic.type):
             pointer, dynamic = f.offset(pointer, element, dynamic), None
         if op.dynamic is not None and dynamic is not None:
@@ -94,6 +112,9 @@ class AccessWriter(AddressWriter, ABC):
 
     def load(self, op: LoadOp, point: Point) -> Value:
         tile, f = op.tile, self.f
+        stride = _small_stride(op)
+        if stride:
+            return self._load_strided(op, point, stride)
         pieces, mask = self._access(op, tile, point)
         element, lanes, extra = memory_element(tile.dtype), lanes_in(tile), self._alias(op)
         parts: list[Value] = []
@@ -121,6 +142,35 @@ class AccessWriter(AddressWriter, ABC):
         if tile.dtype.is_bool:
             values = [f.compare("icmp ne", value, 0) for value in values]
         return dict(enumerate(values, first))
+
+    def _load_strided(self, op: LoadOp, point: Point, stride: int) -> Value:
+        """Every so manieth element, picked from whole vectors that reach from the first to the last of them:
+
+        stride 2 of 4 lanes    x0 . x2 .    and    . x4 . x6
+        """
+        f, lanes, element = self.f, lanes_in(op.tile), memory_element(op.tile.dtype)
+        pointer, mask = self._start(op, op.tile, point)
+        last = (lanes - 1) * stride + 1 - lanes
+        starts = [*range(0, last, lanes), last]
+        whole: Value | None = None
+        done = 0
+        for start in starts:
+            own = [lane for lane in range(done, lanes) if lane * stride < start + lanes]
+            at, type_ = f.offset(pointer, element, start), vector_of(element, lanes)
+            if mask is not None and lanes_of(mask.type):
+                picks = [lanes] * lanes
+                for lane in own:
+                    picks[lane * stride - start] = lane
+                some = f.shuffle(mask, constant_bits(mask.type, 0), picks)
+                part = f.masked("load", some, at, zero(type_), extra=self._alias(op))
+            else:
+                part = self._load_one(type_, at, mask, self._alias(op))
+            found = [lanes + lane * stride - start if lane in own else -1 for lane in range(lanes)]
+            found[:done] = range(done)
+            whole = f.shuffle(part if whole is None else whole, part, found)
+            done += len(own)
+        assert whole is not None
+        return whole
 
     def _alias(self, op: LoadOp | StoreOp) -> str:
         return self.aliases.get(op.reference, "")
@@ -193,6 +243,15 @@ class AccessWriter(AddressWriter, ABC):
         steps = [*address.strides, address.offset, *address.axis_strides[:plain]]
         whole = all((step * reference.dtype.size_bytes % size).constant == 0 for step in steps)
         return op.dynamic is None and lanes > 0 and size <= 64 and whole and reference.kind != "argument"
+
+
+def _small_stride(op: LoadOp) -> int:
+    """The stride of a vector whose memory is read whole; 0 for others."""
+    tile, strides = op.tile, vector_strides(op.address.data, op.tile)
+    if op.dynamic is not None or len(strides) != 1 or tile.dtype.is_bool:
+        return 0
+    stride = strides[0].constant
+    return stride if stride in STRIDES else 0
 
 
 def vector_strides(address: Address, tile: Tile) -> tuple[Dim, ...]:

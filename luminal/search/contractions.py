@@ -8,7 +8,7 @@ they are used; or narrow and in groups, for an instruction that sums up the prod
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from luminal.dialects.kernel.schedule import Buffer, Factor, Stage, Target
@@ -101,15 +101,21 @@ class ContractionGenerator:
         return block * 4 <= self.shapes.sizes[index]
 
     def _row_seconds(
-        self, view: StageView, stops: frozenset[Term], lane: str, step: int, tiled: Collection[str] = ()
+        self,
+        view: StageView,
+        stops: frozenset[Term],
+        lane: str,
+        step: int,
+        tiled: Collection[str] = (),
+        written: Mapping[str, int] | None = None,
     ) -> Seconds:
-        """Of a stage computed in vectors along the lane, `step` elements at a time; `tiled`: indices of which a
-        register tile has as many."""
+        """Of a stage computed in vectors along the lane, `step` elements at a time; `tiled` and `written` as in
+        `row_seconds`."""
 
         def price(shapes: Shapes) -> float:
             size = shapes.sizes[lane]
             waste = -(-size // step) * step / size
-            return row_seconds(shapes, view.roots, stops, self.machine, lane, waste, tiled)
+            return row_seconds(shapes, view.roots, stops, self.machine, lane, waste, tiled, written)
 
         return self._each(price)
 

@@ -24,6 +24,12 @@ LONG = 64
 """So many blocks of an index hide what the edge of the last one costs."""
 LONG_SUM = 4
 """Short sums that a long one is at least made up of, in rows."""
+MOST_ADDENDS, MOST_WRITTEN = 64, 200
+"""Of a sum that is written out, and of all those of a tile of rows: more make long code."""
+ROWS = (14, 8, 7, 4, 2, 1)
+"""Rows of a tile of sums that are written out."""
+STEP_SECONDS = 1e-9
+"""What a step of a loop over a short sum costs beside its work: the loop, and waiting for the step before."""
 
 
 class NestGenerator(ContractionGenerator):
@@ -39,12 +45,15 @@ class NestGenerator(ContractionGenerator):
     def _lane_choices(self, view: StageView, wanted: list[str]) -> list[str]:
         """Indices worth being the lane: those along which most accesses are contiguous."""
         score: dict[str, float] = dict.fromkeys(wanted, 0.0)
-        for term in below(view.roots, view.stops):
+        read = [term for term in below(view.roots, view.stops) if term.op == "load" or term in view.stops]
+        most = max((self.shapes.volume(term.free) for term in read), default=1)
+        for term in read:
             for index in wanted:
                 if (term.op == "load" and self.shapes.stride(term, index) == 1) or (
                     term in view.stops and index in term.free
                 ):
-                    score[index] += 1
+                    # what is read once for many results, as a channel's parameters, says little
+                    score[index] += self.shapes.volume(term.free) / most
         for index, stride in view.strides.items():
             if index in score and stride == 1:
                 score[index] += 1.5
@@ -61,6 +70,9 @@ class NestGenerator(ContractionGenerator):
             late = [Factor(i, None) for i in view.free if i != lane and i in sums]
             between = [i for i in sums if i not in view.free and i != lane]
             between.sort(key=lambda index: -self.region.whole(index)[1])  # blocks, then the places in them
+            is_short = between == sums and not sequential and self._is_short(sums)
+            if is_short:
+                yield from self._written_out(view, lane, outer, sums)
             unrolls = (4, 1) if lane not in sums and sums else (1,)
             for (registers, covered), unroll in itertools.product(self._registers(view, lane, sums), unrolls):
                 is_wide = covered[lane] > WIDE * lanes
@@ -84,6 +96,8 @@ class NestGenerator(ContractionGenerator):
                 tail = [*inner, *late, *along] if lane in sums else [*along, *late, *inner]
                 all_factors = (*factors, *tail, *registers)
                 seconds = self._nest_seconds(view, lane, covered, all_factors)
+                if is_short:
+                    seconds = add_seconds([seconds, self._stepping(view, sums, covered[lane] * unroll)])
                 for kept in self._keep_choices(view, lane, (*along, *registers), outer, sums):
                     yield Nest(all_factors, kept, seconds, "rows", (self.no_seconds,) * len(kept))
 
@@ -139,6 +153,35 @@ class NestGenerator(ContractionGenerator):
 
     def _is_strided(self, term: Term, index: str) -> bool:
         return term.op == "load" and index in term.free and self.shapes.stride(term, index) not in (None, 1)
+
+    def _is_short(self, sums: Sequence[str]) -> bool:
+        """Whether there are sums, all together of a few addends."""
+        is_static = sums and all(map(self.shapes.is_static, sums))
+        return bool(is_static) and self.shapes.volume({*sums}) <= MOST_ADDENDS
+
+    def _stepping(self, view: StageView, sums: Sequence[str], covered: int) -> Seconds:
+        """Of loops over short sums, of which a step covers so many addends of all."""
+        return self._each(lambda shapes: STEP_SECONDS * shapes.volume({*view.free, *sums}) / covered)
+
+    def _written_out(
+        self, view: StageView, lane: str, outer: Sequence[str], sums: Sequence[str]
+    ) -> Iterator[Nest]:
+        """Short sums without loops, of several rows at once: what the rows have in common, as windows of an image do,
+        is read once."""
+        addends, lanes = self.shapes.volume({*sums}), self.machine.lanes
+        tiles = [
+            t for t in ROWS if t == 1 or (outer and t * addends <= MOST_WRITTEN and self._fits(outer[-1], t))
+        ]
+        for rows in (*tiles[:1], 1) if self.coarse and len(tiles) > 1 else tiles:
+            written = {index: self.shapes.sizes[index] for index in sums}
+            around = [Factor(index, None, name=view.prefix + index) for index in outer]
+            along = Factor(lane, None, name=None if outer else view.prefix + lane)
+            steps = [f for i, size in written.items() for f in (Factor(i, None), Factor(i, size, "unroll"))]
+            registers = [Factor(outer[-1], rows, "tile")] if rows > 1 else []
+            if rows > 1:
+                written[outer[-1]] = rows
+            seconds = self._row_seconds(view, view.stops, lane, lanes, written=written)
+            yield Nest((*around, along, *steps, *registers, Factor(lane, lanes, "lane")), (), seconds, "rows")
 
     def _short_sums(self, index: str, covered: int) -> list[Factor]:
         """As `_partial`, for sums of vectors, of which one step covers so much: where an edge is ragged too."""

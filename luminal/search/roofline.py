@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ OPERATION_COST = {
 STRIDED_COST = 12.0
 TURNED_COST = 5.0
 """Vector operations of a vector that is loaded along another index than its lanes, and transposed in registers."""
+PICKED_COST = {2: 3.0, 3: 5.0, 4: 7.0}
+"""Vector operations of a load by its stride, where whole vectors are read and every so manieth element is picked."""
 AROUND_COST = 3.0
 """Vector operations that add a sum of integers, scaled, to the sum that it is part of."""
 STRIDED_SECONDS = 0.7e-9
@@ -81,9 +84,13 @@ def row_seconds(
     lane: str,
     waste: float,
     tiled: Collection[str] = (),
+    written: Mapping[str, int] | None = None,
 ) -> float:
-    """Every term once for each value of its indices, in vectors along `lane`; what `stops` hold is read.  `tiled`:
-    indices of which a register tile has as many as lanes, so that what is contiguous along one is transposed."""
+    """Every term once for each value of its indices, in vectors along `lane`; what `stops` hold is read.
+
+    `tiled`: indices of which a register tile has as many as lanes, so that what is contiguous along one is transposed.
+    `written`: so many steps of some indices are written out together, and read once what they have in common.
+    """
     operations = 0.0
     for term in shapes.below(roots, stops):
         is_read = term in stops and term not in roots
@@ -92,8 +99,11 @@ def row_seconds(
         volume = shapes.volume(indices)
         vector = machine.lanes if lane in indices else 1
         cost = 1.0 if is_read else OPERATION_COST.get(term.op, 1.0)
-        if term.op == "load" and lane in term.free and shapes.stride(term, lane) != 1:
-            cost *= TURNED_COST if any(shapes.stride(term, index) == 1 for index in tiled) else STRIDED_COST
+        if term.op == "load" and written:
+            cost *= _different(shapes, term, written)
+        if term.op == "load" and lane in term.free and (stride := shapes.stride(term, lane)) != 1:
+            is_turned = any(shapes.stride(term, index) == 1 for index in tiled)
+            cost *= TURNED_COST if is_turned else PICKED_COST.get(stride or 0, STRIDED_COST)
         operations += volume * cost / vector
     cycles = machine.flops / (2 * machine.lanes)
     return operations * waste / cycles
@@ -125,6 +135,16 @@ def hop_seconds(
             run = max(run, LINE_BYTES // size)
         hops += volume / run
     return hops * HOP_SECONDS
+
+
+def _different(shapes: Shapes, load: Term, written: Mapping[str, int]) -> float:
+    """The part of the addresses of a load that differ from each other where so many steps of some indices are."""
+    steps = [(shapes.stride(load, index), size) for index, size in written.items() if index in load.free]
+    if not steps or any(stride is None for stride, _ in steps):
+        return 1.0
+    ranges = [[place * (stride or 0) for place in range(size)] for stride, size in steps]
+    every = [sum(places) for places in itertools.product(*ranges)]
+    return len(set(every)) / len(every)
 
 
 def contraction_seconds(

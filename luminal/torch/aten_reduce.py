@@ -379,8 +379,15 @@ def batch_norm_inference(
     low: Lowering, x: Value, weight: Value | None, bias: Value | None, mean_: Value, variance: Value,
     momentum: float, epsilon: float,
 ) -> tuple[Value, ...]:  # fmt: skip
-    result = low.b.batch_norm(*_common(low, x, mean_, variance, weight, bias), epsilon=epsilon)
-    result = low.cast(result, low.type(0).dtype)
+    """x * scale + shift, as torch computes it: both are constants where the statistics are."""
+    value, mean_, variance, weight, bias = _common(low, x, mean_, variance, weight, bias)
+    assert value is not None and mean_ is not None and variance is not None
+    scale = low.b.rsqrt(low.b.add(variance, low.number(epsilon, dtype(value))))
+    scale = scale if weight is None else low.b.mul(scale, weight)
+    shift = low.b.neg(low.b.mul(mean_, scale))
+    shift = shift if bias is None else low.b.add(shift, bias)
+    scale, shift = (low.reshape(each, (*shape_of(each), *[1] * (rank(x) - 2))) for each in (scale, shift))
+    result = low.cast(low.b.add(low.b.mul(value, scale), shift), low.type(0).dtype)
     nothing = [low.full(0, low.type(i).shape, low.type(i).dtype) for i in (1, 2)]
     return (result, *nothing)
 

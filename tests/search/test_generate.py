@@ -22,6 +22,23 @@ from tests.kernel.test_place import CASES, run_and_compare
 from tests.search.seeds import outputs_of_seeds
 
 HOST = Machine(4, 16)
+WINDOWS = """\
+index c = 8
+index y = 14
+index x = 14
+index r0 = 3
+index r1 = 3
+argument 0 = f32 [2048]
+argument 1 = f32 [72] constant
+argument 2 = f32 [8] constant
+%0 = load 0 [(256)*c + (16)*y + x + (16)*r0 + r1] : f32
+%1 = load 1 [(9)*c + (3)*r0 + r1] : f32
+%2 = mul %0 %1 : f32
+%3 = reduce.sum [r0 r1] %2 : f32
+%4 = load 2 [c] : f32
+%5 = add %3 %4 : f32
+output 0 = %5 at [(196)*c + (14)*y + x] of [1568] over [c y x]
+"""
 
 
 def candidates(region: Region, hint: Mapping[str, int]) -> list[Candidate]:
@@ -124,6 +141,34 @@ def test_a_schedule_that_one_of_the_sizes_suggests_is_priced_for_all() -> None:
     for candidate in found:
         single, all_of_them = (e.core_seconds for e in candidate.estimates)
         assert all_of_them / 512 < single < all_of_them
+
+
+def test_short_sums_of_windows_are_written_out_for_several_rows() -> None:
+    region = parse_region(WINDOWS)
+    best, *others = candidates(region, {})
+    assert "r0:3:unroll r1:* r1:3:unroll y:14:tile x:4:lane" in str(best.schedule)
+    assert {t for t in (2, 7, 14) for c in others if f"r1:3:unroll y:{t}:tile" in str(c.schedule)} == {2, 7}
+    run_and_compare(region, best.schedule, {})
+
+
+def test_rows_of_windows_that_overlap_share_what_they_read() -> None:
+    """14 rows of 3 x 3 windows read 16 x 3 vectors, one row alone 3 x 3."""
+    found = [str(c.schedule) for c in candidates(parse_region(WINDOWS), {}) if c.kind == "rows"]
+    places = [
+        next(n for n, text in enumerate(found) if f"unroll {tile}x:4:lane" in text)
+        for tile in ("y:14:tile ", "")
+    ]
+    assert places[0] < places[1]
+
+
+def test_a_sum_of_many_addends_is_a_loop() -> None:
+    region = parse_region(WINDOWS.replace("index r0 = 3", "index r0 = 30").replace("[2048]", "[9000]"))
+    assert not any("r0:30:unroll" in str(candidate.schedule) for candidate in candidates(region, {}))
+
+
+def test_lanes_run_along_an_image_not_along_the_parameters_of_its_channels() -> None:
+    found = [c for c in candidates(parse_region(WINDOWS), {}) if c.kind == "rows"]
+    assert str(found[0].schedule).endswith("x:4:lane")
 
 
 def test_forms_and_in_them_register_tiles_take_turns_where_the_model_hardly_tells_them_apart() -> None:

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch_harness import assert_same, compiled
 
+import luminal as lm
 from luminal.dump import collect
 from luminal.plan.constants import invalidate
 from luminal.torch.calling import CompiledGraph
@@ -205,3 +206,18 @@ def test_instances_of_one_module_have_their_own_parameters(freeze: bool, dynamic
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+def test_a_batch_norm_reads_a_scale_and_a_shift_that_are_computed_once() -> None:
+    norm = torch.nn.BatchNorm2d(8).eval()
+    with torch.no_grad():
+        for value in (norm.weight, norm.bias, norm.running_mean, norm.running_var):
+            assert value is not None
+            value.copy_(torch.rand(8) + 0.5)
+    x = torch.randn(2, 8, 5, 5)
+    run = torch.compile(norm, backend="luminal", options={"freeze": True})
+    with torch.no_grad():
+        torch.testing.assert_close(run(x), norm(x), rtol=1e-6, atol=1e-6)
+        regions = lm.explain(norm, x).partition("==== regions")[2].partition("==== schedules")[0]
+    assert "sqrt" not in regions
+    assert regions.count("argument") == 3
