@@ -73,11 +73,13 @@ class _First:
         self.partition, self.graph = partition, partition.graph
         self.roots = set(partition.required | partition.stored)
         self.kept: set[int] = set()
-        blocks = [value for value in self.graph.values if _is_block_sum(value)]
-        contractions = [v for v in self.graph.values if is_contraction(v) and v not in blocks]
-        self.contractions = {value.number for value in contractions}
+        outer = {value: sums for value in self.graph.values if (sums := _sums_of_blocks(value))}
+        blocks = list(outer)
+        contractions = [v for v in self.graph.values if is_contraction(v) and v not in outer]
+        whole = {sum_.number: sum_ for sums in outer.values() for sum_ in sums if sum_ not in contractions}
+        self.contractions = {value.number for value in contractions} | whole.keys()
         epilogues: dict[Value, Value] = {}
-        for value in contractions:
+        for value in (*contractions, *whole.values()):
             epilogues[value] = self._settled(value, self._epilogue(value))
             self._keep(epilogues[value])
         self.blocks = {value.number for value in blocks}
@@ -86,6 +88,7 @@ class _First:
         self.weights, self.loads = self._weigh()
         for value in (*contractions, *blocks):
             self._keep_operands(value)
+        self.weights, self.loads = self._weigh()
         self._keep_shared()
         for value, root in epilogues.items():
             self._keep_apart(root, value)
@@ -282,21 +285,22 @@ def is_contraction(value: Value) -> bool:
     return bool(factors) and all(map(_grows, factors))
 
 
-def _is_block_sum(value: Value) -> bool:
-    """Whether a value is a sum of products of integers that are added up as floats: each is scaled and belongs to the
-    other sum, which would read it from memory otherwise."""
+def _sums_of_blocks(value: Value) -> list[Value]:
+    """The sums of floats that add up a sum of products of integers, if nothing else reads that: each of its numbers is
+    scaled and belongs to the other sum, which would read it from memory otherwise."""
     if value.dtype.is_float or not _factors(value):
-        return False
-    front = list(value.users)
+        return []
+    front, found = list(value.users), list[Value]()
     for user in front:
         if user.op == "sum_reduce":
             if not user.dtype.is_float:
-                return False
+                return []
+            found.append(user)
         elif len(front) > _LONGEST or not user.users or not (user.is_elementwise or user.op in VIEWS):
-            return False
+            return []
         else:
             front += [each for each in user.users if each not in front]
-    return bool(front)
+    return found
 
 
 def _is_batched(value: Value) -> bool:
@@ -366,7 +370,7 @@ def conflicting_reductions(region: Region) -> list[Term]:
 
 
 def _belongs(inner: Term, outer: Term) -> bool:
-    """Whether a sum of integers is computed once, within one step of a sum of floats: see `_is_block_sum`."""
+    """Whether a sum of integers is computed once, within one step of a sum of floats: see `_sums_of_blocks`."""
     once = outer.free | set(outer.reduce.indices)
     return outer.dtype.is_float and inner.dtype.is_integer and once <= inner.free and _is_sum(inner, outer)
 
