@@ -31,8 +31,8 @@ TINY = LlamaShape(256, 2, 256, 512, 4, 2, 64)
 
 
 def llama_file(shape: LlamaShape, format: str) -> Path:
-    """The file of a shape in a format, as `Q8_0`; it is written where it is not there yet, into the folder for temporary
-    files.  LeftOutError where the package gguf is missing."""
+    """The file of a shape in a format, as `Q8_0`, in the folder for temporary files; it is written where it is not
+    there yet.  LeftOutError where the package gguf is missing."""
     if reason := absent("gguf"):
         raise LeftOutError(reason)
     name = "-".join(map(str, vars(shape).values()))

@@ -15,5 +15,5 @@ def prepare(program: Program, case: Case, threads: int) -> Prepared:
     held = program.quantised
     if held is None:
         raise LeftOutError("it has no quantised weight")
-    call = product(held.format, held.weight.numpy(), program.inputs[0].numpy(), threads)
+    call = product(held.format, held.blocks, program.inputs[0].numpy(), threads)
     return Prepared(call, lambda values: [values.copy()])

@@ -33,10 +33,12 @@ class LeftOutError(BenchmarkError):
 
 @dataclass(frozen=True)
 class Quantised:
-    """A weight f32 [outputs, inputs] that peers with quantised weights store in `format`."""
+    """A weight that peers with quantised weights store in `format`: its `blocks` as GGUF stores them, u8 [outputs,
+    bytes of a row], and what those hold, f32 [outputs, inputs]."""
 
     format: str
     weight: Tensor
+    blocks: np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
