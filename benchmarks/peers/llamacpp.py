@@ -1,4 +1,5 @@
-"""llama.cpp's matrix products, from the library in llama-cpp-python; build that with CMAKE_ARGS="-DGGML_NATIVE=ON"."""
+"""llama.cpp's matrix products and models, from the library in llama-cpp-python; build that with
+CMAKE_ARGS="-DGGML_NATIVE=ON"."""
 
 from __future__ import annotations
 
@@ -11,7 +12,10 @@ def missing() -> str:
 
 def prepare(program: Program, case: Case, threads: int) -> Prepared:
     from benchmarks.ggml import product
+    from benchmarks.llama_library import runner
 
+    if program.stored is not None:
+        return Prepared(runner(program.stored, threads), lambda logits: [logits.copy()])
     held = program.quantised
     if held is None:
         raise LeftOutError("it has no quantised weight")

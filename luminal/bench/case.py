@@ -42,6 +42,17 @@ class Quantised:
 
 
 @dataclass(frozen=True)
+class StoredModel:
+    """A language model in a GGUF file, for peers that read those: the tokens `before`, whose keys and values are there,
+    the tokens `ids` of a call, and the positions that caches hold."""
+
+    path: Path
+    before: tuple[int, ...]
+    ids: tuple[int, ...]
+    context: int
+
+
+@dataclass(frozen=True)
 class Program:
     """What every contender computes: `module(*inputs)`, which is a loss to train with where `training` says so.
 
@@ -56,6 +67,7 @@ class Program:
     weights: tuple[Tensor, ...] = ()
     quantised: Quantised | None = None
     luminal: nn.Module | None = None
+    stored: StoredModel | None = None
     training: bool = False
     gflop: float | None = None
     mbytes: float | None = None

@@ -88,6 +88,8 @@ class _First:
         self.weights, self.loads = self._weigh()
         for value in (*contractions, *blocks):
             self._keep_operands(value)
+        for value in self.graph.values:
+            self._keep_vector(value)
         self.weights, self.loads = self._weigh()
         self._keep_shared()
         for value, root in epilogues.items():
@@ -236,17 +238,31 @@ class _First:
     def _keep_operands(self, contraction: Value) -> None:
         """Keep what a contraction multiplies, where computing it for every use costs more than a load: as narrow as it
         is cast, but no decoded parameter, which takes more memory than what it is decoded from."""
-        for operand in _factors(contraction):
-            narrow = operand
-            while operand.op in VIEWS or operand.op == "cast":
-                if operand.number in self.roots:
-                    break
-                operand = operand.operands[0]
-                if operand.dtype.size_bytes <= narrow.dtype.size_bytes:
-                    narrow = operand
-            dear = self.weights[narrow.number] >= _COSTLY and operand.number not in self.roots
+        for factor in _factors(contraction):
+            narrow, source = self._narrowest(factor)
+            dear = self.weights[narrow.number] >= _COSTLY and source.number not in self.roots
             if dear and not self._is_decoded(narrow):
                 self._keep(narrow)
+
+    def _keep_vector(self, value: Value) -> None:
+        """Keep what all rows of a parameter are multiplied by, which is computed for each of them otherwise."""
+        for vector, matrix in itertools.permutations(_factors(value), 2):
+            if not _grows(vector) or _grows(matrix) or matrix.op in SPLATS or self._leaves(matrix):
+                continue
+            narrow, source = self._narrowest(vector)
+            if narrow.number not in self.roots and source.op not in SPLATS:
+                self._keep(narrow)
+
+    def _narrowest(self, value: Value) -> tuple[Value, Value]:
+        """What a value is a view or a cast of, where it takes least memory, and what that is made of in turn."""
+        narrow, source = value, value
+        while source.op in VIEWS or source.op == "cast":
+            if source.number in self.roots:
+                break
+            source = source.operands[0]
+            if source.dtype.size_bytes <= narrow.dtype.size_bytes:
+                narrow = source
+        return narrow, source
 
     def _is_decoded(self, value: Value) -> bool:
         """Whether a value is made of parameters that take less memory, by a few operations for each element."""
