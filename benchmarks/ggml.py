@@ -14,7 +14,7 @@ import numpy as np
 
 Array = np.ndarray[Any, Any]
 
-TYPES = {"f32": 0, "Q4_0": 2, "Q8_0": 8, "Q4_K": 12, "Q6_K": 14, "bf16": 30}
+TYPES = {"f32": 0, "f16": 1, "Q4_0": 2, "Q8_0": 8, "Q4_K": 12, "Q6_K": 14, "bf16": 30}
 """Numbers of enum ggml_type."""
 CONTEXT_BYTES = 64 << 20
 """For the descriptions, activations and results of one product."""
@@ -100,16 +100,16 @@ def quantised(format: str, weight: Array) -> Array:
     return blocks
 
 
-def roundtrip(format: str, weight: Array) -> Array:
-    """A weight as its blocks hold it, f32 [rows, columns]."""
+def dequantised(format: str, blocks: Array, columns: int) -> Array:
+    """What blocks hold, f32 [rows, columns]."""
+    values = np.empty((len(blocks), columns), np.float32)
     traits = library().get_type_traits(TYPES[format]).contents
-    blocks, values = quantised(format, weight), np.empty(weight.shape, np.float32)
     traits.to_float(blocks.ctypes.data, values.ctypes.data_as(POINTER(c_float)), values.size)
     return values
 
 
-def product(format: str, weight: Array, x: Array, threads: int) -> Callable[[], Array]:
-    """A function that gives x [batch, inputs] times the transposed weight [outputs, inputs], f32, in its own memory.
+def product(format: str, blocks: Array, x: Array, threads: int) -> Callable[[], Array]:
+    """A function that gives x [batch, inputs] times the transposed weight that blocks hold, f32, in its own memory.
 
     The weight lies as llama.cpp lays it out when it loads a model: interleaved where its kernels want that.
     """
@@ -119,9 +119,8 @@ def product(format: str, weight: Array, x: Array, threads: int) -> Callable[[], 
     ggml.backend_cpu_set_n_threads(backend, threads)
     ggml.backend_cpu_set_threadpool(backend, ggml.threadpool_new(ctypes.byref(pool)))
     context = ggml.init(_ContextParameters(CONTEXT_BYTES, None, False))
-    (outputs, inputs), batch = weight.shape, x.shape[0]
+    outputs, (batch, inputs) = len(blocks), x.shape
     right = ggml.new_tensor_2d(context, TYPES["f32"], inputs, batch)
-    blocks = quantised(format, weight)
     held, result = 0, 0
     for kind in (*_special_layouts(ggml), ggml.backend_cpu_buffer_type()):
         described = ggml.init(_ContextParameters(1 << 16, None, True))

@@ -33,10 +33,23 @@ class LeftOutError(BenchmarkError):
 
 @dataclass(frozen=True)
 class Quantised:
-    """A weight f32 [outputs, inputs] that peers with quantised weights store in `format`."""
+    """A weight that peers with quantised weights store in `format`: its `blocks` as GGUF stores them, u8 [outputs,
+    bytes of a row], and what those hold, f32 [outputs, inputs]."""
 
     format: str
     weight: Tensor
+    blocks: np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class StoredModel:
+    """A language model in a GGUF file, for peers that read those: the tokens `before`, whose keys and values are there,
+    the tokens `ids` of a call, and the positions that caches hold."""
+
+    path: Path
+    before: tuple[int, ...]
+    ids: tuple[int, ...]
+    context: int
 
 
 @dataclass(frozen=True)
@@ -54,6 +67,7 @@ class Program:
     weights: tuple[Tensor, ...] = ()
     quantised: Quantised | None = None
     luminal: nn.Module | None = None
+    stored: StoredModel | None = None
     training: bool = False
     gflop: float | None = None
     mbytes: float | None = None

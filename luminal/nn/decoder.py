@@ -149,8 +149,9 @@ def _turned(x: torch.Tensor, turn: torch.Tensor) -> torch.Tensor:
 
 
 class Decoder(nn.Module):
-    """Token ids i64 [b, t] at positions i64 [t] to logits [b, t, vocabulary]. Positions go up from 0; what they have
-    written into the caches is read by later calls, until they are written again."""
+    """Token ids i64 [b, t] at positions i64 [t] to logits [b, t, vocabulary], or those of the last `count` tokens.
+    Positions go up from 0; what they have written into the caches is read by later calls, until they are written
+    again."""
 
     frequencies: torch.Tensor
 
@@ -175,11 +176,13 @@ class Decoder(nn.Module):
         powers = torch.arange(0, shape.rotated, 2, dtype=torch.float32) / shape.rotated
         self.register_buffer("frequencies", shape.base**-powers, persistent=False)
 
-    def forward(self, ids: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+    def forward(self, ids: torch.Tensor, positions: torch.Tensor, count: int | None = None) -> torch.Tensor:
         angles = positions[:, None] * self.frequencies
         turn = torch.stack([angles.cos(), angles.sin()])
         mask = torch.arange(self.shape.context, device=ids.device) <= positions[:, None]
         x = self.token_embd(ids)
         for block in self.blk:
             x = block(x, positions, turn, mask)
+        if count is not None:
+            x = x[:, -count:]
         return self.output(self.output_norm(x))

@@ -73,11 +73,13 @@ class _First:
         self.partition, self.graph = partition, partition.graph
         self.roots = set(partition.required | partition.stored)
         self.kept: set[int] = set()
-        blocks = [value for value in self.graph.values if _is_block_sum(value)]
-        contractions = [v for v in self.graph.values if is_contraction(v) and v not in blocks]
-        self.contractions = {value.number for value in contractions}
+        outer = {value: sums for value in self.graph.values if (sums := _sums_of_blocks(value))}
+        blocks = list(outer)
+        contractions = [v for v in self.graph.values if is_contraction(v) and v not in outer]
+        whole = {sum_.number: sum_ for sums in outer.values() for sum_ in sums if sum_ not in contractions}
+        self.contractions = {value.number for value in contractions} | whole.keys()
         epilogues: dict[Value, Value] = {}
-        for value in contractions:
+        for value in (*contractions, *whole.values()):
             epilogues[value] = self._settled(value, self._epilogue(value))
             self._keep(epilogues[value])
         self.blocks = {value.number for value in blocks}
@@ -86,6 +88,9 @@ class _First:
         self.weights, self.loads = self._weigh()
         for value in (*contractions, *blocks):
             self._keep_operands(value)
+        for value in self.graph.values:
+            self._keep_vector(value)
+        self.weights, self.loads = self._weigh()
         self._keep_shared()
         for value, root in epilogues.items():
             self._keep_apart(root, value)
@@ -233,17 +238,31 @@ class _First:
     def _keep_operands(self, contraction: Value) -> None:
         """Keep what a contraction multiplies, where computing it for every use costs more than a load: as narrow as it
         is cast, but no decoded parameter, which takes more memory than what it is decoded from."""
-        for operand in _factors(contraction):
-            narrow = operand
-            while operand.op in VIEWS or operand.op == "cast":
-                if operand.number in self.roots:
-                    break
-                operand = operand.operands[0]
-                if operand.dtype.size_bytes <= narrow.dtype.size_bytes:
-                    narrow = operand
-            dear = self.weights[narrow.number] >= _COSTLY and operand.number not in self.roots
+        for factor in _factors(contraction):
+            narrow, source = self._narrowest(factor)
+            dear = self.weights[narrow.number] >= _COSTLY and source.number not in self.roots
             if dear and not self._is_decoded(narrow):
                 self._keep(narrow)
+
+    def _keep_vector(self, value: Value) -> None:
+        """Keep what all rows of a parameter are multiplied by, which is computed for each of them otherwise."""
+        for vector, matrix in itertools.permutations(_factors(value), 2):
+            if not _grows(vector) or _grows(matrix) or matrix.op in SPLATS or self._leaves(matrix):
+                continue
+            narrow, source = self._narrowest(vector)
+            if narrow.number not in self.roots and source.op not in SPLATS:
+                self._keep(narrow)
+
+    def _narrowest(self, value: Value) -> tuple[Value, Value]:
+        """What a value is a view or a cast of, where it takes least memory, and what that is made of in turn."""
+        narrow, source = value, value
+        while source.op in VIEWS or source.op == "cast":
+            if source.number in self.roots:
+                break
+            source = source.operands[0]
+            if source.dtype.size_bytes <= narrow.dtype.size_bytes:
+                narrow = source
+        return narrow, source
 
     def _is_decoded(self, value: Value) -> bool:
         """Whether a value is made of parameters that take less memory, by a few operations for each element."""
@@ -282,21 +301,22 @@ def is_contraction(value: Value) -> bool:
     return bool(factors) and all(map(_grows, factors))
 
 
-def _is_block_sum(value: Value) -> bool:
-    """Whether a value is a sum of products of integers that are added up as floats: each is scaled and belongs to the
-    other sum, which would read it from memory otherwise."""
+def _sums_of_blocks(value: Value) -> list[Value]:
+    """The sums of floats that add up a sum of products of integers, if nothing else reads that: each of its numbers is
+    scaled and belongs to the other sum, which would read it from memory otherwise."""
     if value.dtype.is_float or not _factors(value):
-        return False
-    front = list(value.users)
+        return []
+    front, found = list(value.users), list[Value]()
     for user in front:
         if user.op == "sum_reduce":
             if not user.dtype.is_float:
-                return False
+                return []
+            found.append(user)
         elif len(front) > _LONGEST or not user.users or not (user.is_elementwise or user.op in VIEWS):
-            return False
+            return []
         else:
             front += [each for each in user.users if each not in front]
-    return bool(front)
+    return found
 
 
 def _is_batched(value: Value) -> bool:
@@ -366,7 +386,7 @@ def conflicting_reductions(region: Region) -> list[Term]:
 
 
 def _belongs(inner: Term, outer: Term) -> bool:
-    """Whether a sum of integers is computed once, within one step of a sum of floats: see `_is_block_sum`."""
+    """Whether a sum of integers is computed once, within one step of a sum of floats: see `_sums_of_blocks`."""
     once = outer.free | set(outer.reduce.indices)
     return outer.dtype.is_float and inner.dtype.is_integer and once <= inner.free and _is_sum(inner, outer)
 

@@ -16,7 +16,7 @@ from luminal.dialects.kernel.terms import ELEMENTWISE, Region, Term, is_narrow_p
 from luminal.passes.packed_loads import is_only_load
 from luminal.search.machine import Machine
 from luminal.search.roofline import contraction_seconds, packing_seconds, row_seconds, traffic_seconds
-from luminal.search.shapes import Contraction, Shapes, reduced_indices
+from luminal.search.shapes import Contraction, Shapes, below, reduced_indices
 from luminal.search.stage import Nest, Seconds, StageView, add_seconds
 
 # Vectors of lanes, rows of a register tile, tiles of a block; whether rows are packed; whether columns stand outside.
@@ -37,16 +37,23 @@ class Way:
     """How the factors of a contraction are read: `left` and `right` as they are kept or loaded.
 
     `computed`: vector operations that make of one vector of what is loaded one of the lane side, where that is no
-    panel of its own; `source`: what is loaded for it, if not `right`.  `group`: neighbours along the sum in each lane,
+    panel of its own; `sources`: what is loaded for it, if not `right`.  `group`: neighbours along the sum in each lane,
     which one instruction of so many `cycles` sums up.
     """
 
     left: Term
     right: Term
     computed: int = 0
-    source: Term | None = None
+    sources: tuple[Term, ...] = ()
     group: int = 1
     cycles: float = 1.0
+
+    @property
+    def shifts(self) -> frozenset[str]:
+        """The indices that the lane side is computed with, beside those of what it is read by: which of the fields of a
+        byte is taken, for example.  Where their loops are unrolled, shifts are by constants."""
+        numbers = (term.free for term in below((self.right,), frozenset()) if term.op == "index")
+        return frozenset().union(*numbers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +144,11 @@ class ContractionGenerator:
             for way in self._ways(contraction, lane):
                 if not contraction.rows and way.group == 1:
                     continue
+                shifts = way.shifts
+                around = tuple(sorted(contraction.around, key=lambda index: index in shifts))
+                ordered = replace(contraction, around=around)
                 for tiling in self._tilings(view, contraction, way, lane, row):
-                    nest = self._contraction(view, contraction, way, tiling)
+                    nest = self._contraction(view, ordered, way, tiling)
                     if nest is not None:
                         yield replace(nest, seconds=add_seconds([nest.seconds, extra]))
 
@@ -183,24 +193,24 @@ class ContractionGenerator:
             and loaded.op == "load"
             and (self._is_packable(loaded) or self.shapes.stride(right, lane) == 1)
         ):
-            yield Way(left, right, CAST_OPERATIONS * len(casts), loaded)
+            yield Way(left, right, CAST_OPERATIONS * len(casts), (loaded,))
         if narrow[0] is None or narrow[1] is None:
             return
         for dot in self.machine.dots:
             if dot.takes(narrow[0].dtype, narrow[1].dtype, contraction.reduction.dtype):
-                computed, source = self._source(narrow[1], lane)
-                yield Way(narrow[0], narrow[1], computed, source, dot.group, dot.cycles)
+                computed, sources = self._sources(narrow[1], lane)
+                yield Way(narrow[0], narrow[1], computed, sources, dot.group, dot.cycles)
 
-    def _source(self, operand: Term, lane: str) -> tuple[int, Term | None]:
-        """How many elementwise operations make an operand of its only load along the lane, where the host can lay that
-        out; none, and None, where it is a load itself or has to be computed for a panel."""
+    def _sources(self, operand: Term, lane: str) -> tuple[int, tuple[Term, ...]]:
+        """How many elementwise operations make an operand of its loads along the lane, where the host can lay those
+        out; none, and no loads, where it is a load itself or has to be computed for a panel."""
         terms = self.shapes.below((operand,), frozenset())
         loads = [term for term in terms if term.op == "load"]
         along = [load for load in loads if lane in load.free]
         is_elementwise = all(term.op in (*ELEMENTWISE, "load", "constant", "index") for term in terms)
-        if operand.op == "load" or not is_elementwise or len(along) != 1 or not self._is_packable(along[0]):
-            return 0, None
-        return sum(term.op in ELEMENTWISE for term in terms), along[0]
+        if operand.op == "load" or not is_elementwise or not along or not all(map(self._is_packable, along)):
+            return 0, ()
+        return sum(term.op in ELEMENTWISE for term in terms), tuple(along)
 
     def _is_packable(self, load: Term) -> bool:
         """Whether the host can lay out what a load reads."""
@@ -281,11 +291,12 @@ class ContractionGenerator:
     def _sum_factors(self, contraction: Contraction, way: Way, sums: list[str]) -> list[Factor]:
         group = way.group
         unroll = next((u for u in (4, 2) if self._fits(sums[-1], u * group)), 1)
-        factors = [Factor(i, None) for i in contraction.around]
-        for index in sums[:-1]:
+        factors: list[Factor] = []
+        for index in (*contraction.around, *sums[:-1]):
             size = self.region.extents[index].constant
             is_short = group > 1 and size is not None and size <= group
-            factors.append(Factor(index, size if is_short else None, "unroll" if is_short else "loop"))
+            is_unrolled = is_short and (index in sums or index in way.shifts)
+            factors.append(Factor(index, size if is_unrolled else None, "unroll" if is_unrolled else "loop"))
         factors.append(Factor(sums[-1], None))
         if contraction.reduction.dtype.is_float:
             factors += self._partial(sums[-1], unroll * group)
@@ -337,7 +348,7 @@ class ContractionGenerator:
         """Lay the lane side out in panels, where it is not contiguous along the lane, and what that costs; None if it
         cannot be. `at`: the loop in which panels are filled; where that is the one over panels, one at a time."""
         lane, vectors, lanes = tiling.lane, tiling.vectors, self.machine.lanes
-        loaded = way.source or way.right
+        loads = way.sources or (way.right,)
         group = [(self._sum_order(contraction, way)[-1], way.group)] if way.group > 1 else []
         width = vectors * lanes
         outside = [*(i for i in contraction.columns if i != lane), lane]
@@ -352,15 +363,16 @@ class ContractionGenerator:
             )
 
         bound = view.bound | set(contraction.batch)
-        if loaded.op == "load" and self._is_packable(loaded) and not loaded.free & bound:
-            buffer = Buffer(digits(loaded), None, "packed")
-            kept.append(Stage((Target(term=self.numbers[loaded], buffer=buffer),), (), None))
+        if all(load.op == "load" and self._is_packable(load) and not load.free & bound for load in loads):
+            for load in loads:
+                buffer = Buffer(digits(load), None, "packed")
+                kept.append(Stage((Target(term=self.numbers[load], buffer=buffer),), (), None))
             return self.no_seconds
-        is_contiguous = loaded.op == "load" and self.shapes.stride(loaded, lane) == 1
+        is_contiguous = all(load.op == "load" and self.shapes.stride(load, lane) == 1 for load in loads)
         if is_contiguous and vectors <= 4 and (way.group == 1 or tiling.row is None):
             return self.no_seconds
         right = way.right
-        if way.source is not None or right.free & set(contraction.around) or self._is_constant_load(right):
+        if way.sources or right.free & set(contraction.around) or self._is_constant_load(right):
             return None
         outside = outside if at != view.prefix + "panel" else []
         fill = [Factor(i, None) for i in outside]

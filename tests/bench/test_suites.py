@@ -14,7 +14,7 @@ from luminal.bench.check import TOLERANCE, error_of
 from luminal.bench.torch_program import arrays, exact, in_torch, least_mbytes
 
 OPERATIONS = ("elementwise", "rows", "gemm", "conv", "attention", "quant")
-NETWORKS = ("encoder", "model", "training")
+NETWORKS = ("encoder", "model", "decoder", "training")
 
 
 def cases(names: tuple[str, ...]) -> list[Any]:
@@ -89,3 +89,16 @@ def test_the_same_inputs_in_every_process() -> None:
     case = load_suite(suite_file("rows")).CASES[0]
     first, second = built(case), built(case)
     assert all(torch.equal(a, b) for a, b in zip(first.inputs, second.inputs, strict=True))
+
+
+@pytest.mark.parametrize("case", cases(("decoder",)))
+def test_a_stored_model_is_the_same_in_llama_cpp_and_with_activations_in_bytes(case: Case) -> None:
+    found = load_peer(peer_file("llamacpp"))
+    if reason := found.missing():
+        pytest.skip(reason)
+    program = built(case)
+    check(case, program, found)
+    assert program.luminal is not None
+    with torch.inference_mode():
+        own, plain = program.luminal(*program.inputs), program.module(*program.inputs)
+    assert 0 < (own - plain).abs().max() <= TOLERANCE[case.dtype] * plain.abs().max()

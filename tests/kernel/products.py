@@ -95,3 +95,39 @@ def blocks(
     extents = {"h": as_dim(2), "l": as_dim(half)} if nibbles else {"l": size}
     extents |= dict.fromkeys(row, rows)
     return Region(table, {"j": columns, "b": number, **extents}, arguments, [output])
+
+
+def fields(m: int, n: int, count: int, size: int) -> Region:
+    """out[i, j] = sum over b, g, h of s[j, b] * (sum over l of w[j, b, g, h, l] * x[i, b, g, h, l]), the inner one in
+    i32, where w has six bits: four of them in a byte that two g share, two in a byte that all g and h share."""
+    rows, columns, number, length = map(as_dim, (m, n, count, size))
+    table = TermTable()
+
+    def wide(term: Term, dtype: DType) -> Term:
+        return table.apply("cast", (term,), "none", dtype)
+
+    def field(byte: Term, place: Affine, mask: int) -> Term:
+        shifted = table.apply("bits", (byte, wide(table.index(place), u8)), "shr", u8)
+        return table.apply("bits", (shifted, table.constant(mask, u8)), "and", u8)
+
+    group = {"g": 2 * length, "h": length}
+    x = table.read(0, Affine.of({"i": number * 4 * length, "b": 4 * length, **group, "l": 1}), i8)
+    low = table.read(1, Affine.of({"j": number * 2 * length, "b": 2 * length, "h": length, "l": 1}), u8)
+    high = table.read(2, Affine.of({"j": number * length, "b": length, "l": 1}), u8)
+    above = field(high, Affine.of({"g": 4, "h": 2}), 3)
+    above = table.apply("bits", (above, table.constant(4, u8)), "shl", u8)
+    w = table.apply("bits", (field(low, Affine.of({"g": 4}), 15), above), "or", u8)
+    products = table.apply("mul", (wide(w, i32), wide(x, i32)), None, i32)
+    scale = wide(table.read(3, Affine.of({"j": number, "b": 1}), f16), f32)
+    total = wide(table.reduce("sum", ["l"], (products,)), f32)
+    result = table.reduce("sum", ["b", "g", "h"], (table.apply("mul", (scale, total), None, f32),))
+    output = Output(result, rows * columns, Affine.of({"i": columns, "j": 1}), indices=frozenset("ij"))
+    arguments = [
+        Argument(i8, rows * number * 4 * length),
+        Argument(u8, columns * number * 2 * length, True),
+        Argument(u8, columns * number * length, True),
+        Argument(f16, columns * number, True),
+    ]
+    two = as_dim(2)
+    extents = {"i": rows, "j": columns, "b": number, "g": two, "h": two, "l": length}
+    return Region(table, extents, arguments, [output])

@@ -25,7 +25,7 @@ from luminal.search.offset import region_with_offsets
 from luminal.search.record import Enumeration
 from luminal.search.samples import Samples
 from luminal.search.verify import first_mismatch, sample_output
-from tests.kernel.products import blocks, inputs, product
+from tests.kernel.products import blocks, fields, inputs, product
 
 LICENCES = ("contract", "distribute", "reassociate")
 DOTS = (Dot(u8, i8, i32, 4), Dot(bf16, bf16, f32, 2), Dot(i16, i16, i32, 2, 2.0))
@@ -44,6 +44,7 @@ REGIONS: dict[str, tuple[Region, Mapping[str, int]]] = {
     "blocks of nibbles, one row": (blocks(1, 40, 4, 32, nibbles=True), {}),
     "blocks of u8": (blocks(S, 32, 3, 16, u8), {"s": 5}),
     "blocks of nibbles": (blocks(2, 40, 4, 32, nibbles=True), {}),
+    "fields of two bytes": (fields(2, 40, 3, 16), {}),
 }
 
 
@@ -102,6 +103,8 @@ def test_no_candidate_is_refused() -> None:
         ("blocks of u8", "packed j:* b:* l:* j:8 l:4"),
         ("blocks of u8", "packed j:* b:* j:8"),
         ("blocks of nibbles", "packed j:* b:* l:* j:8 l:4"),
+        ("fields of two bytes", "packed j:* b:* h:* l:* j:8 l:4"),
+        ("fields of two bytes", "packed j:* b:* l:* j:8 l:4"),
     ],
 )
 def test_constants_are_packed_as_narrow_as_they_are(name: str, packed: str) -> None:
@@ -109,6 +112,14 @@ def test_constants_are_packed_as_narrow_as_they_are(name: str, packed: str) -> N
     candidate, of = first_with(packed, region, dims)
     kept = [stage for stage in candidate.schedule.kept if packed in str(stage)]
     assert of.terms()[kept[0].targets[0].term].op == "load"
+
+
+def test_loops_over_fields_of_a_byte_are_unrolled_inside_those_over_bytes() -> None:
+    """So that shifts are by constants, and what is loaded for one field serves the others."""
+    candidate, _ = first_with("l:4:group", *REGIONS["fields of two bytes"])
+    (root,) = candidate.schedule.roots
+    sums = [(factor.index, factor.role) for factor in root.factors if factor.index in "bghl"]
+    assert sums[:3] == [("b", "loop"), ("g", "unroll"), ("h", "unroll")]
 
 
 def test_signed_bytes_have_an_offset_whose_sums_are_known_before_the_columns() -> None:
