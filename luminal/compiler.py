@@ -364,7 +364,9 @@ class _Compilation:
         own = {source.name: image for source, image in zip(sources, images, strict=True)}
         program = Program(box, plan, kernels, entry, (entry_key, keys), {}, own)
         if wanted:
-            program.levels["placed"] = "\n".join(str(source.function) for source in sources) + "\n"
+            program.levels["placed"] = (
+                "\n".join(str(source.function or source.name) for source in sources) + "\n"
+            )
             program.levels["llvm"] = "\n".join(source.text for source in sources)
         return program
 

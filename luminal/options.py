@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TextIO, cast
@@ -114,15 +114,23 @@ def check_search(budget: float, seed: int, timeout: float, verify: str) -> None:
 
 def thread_count() -> int:
     """Threads of a call: `LUMINAL_THREADS`, else torch's setting where torch is loaded, else the processors."""
+    return thread_counter()()
+
+
+def thread_counter() -> Callable[[], int]:
+    """What says the threads of a call, at once: the environment is read here. OptionError."""
     given = os.environ.get("LUMINAL_THREADS")
     if given:
         if not given.isdigit() or int(given) < 1:
             raise OptionError(f"LUMINAL_THREADS={given!r} must be a whole number from 1 on")
-        return int(given)
-    torch = sys.modules.get("torch")
-    if torch is not None and hasattr(torch, "get_num_threads"):
-        return torch.get_num_threads()
-    return _PROCESSORS
+        number = int(given)
+        return lambda: number
+    return getattr(sys.modules.get("torch"), "get_num_threads", _threads_of_torch)
+
+
+def _threads_of_torch() -> int:
+    """Torch may have been loaded since."""
+    return getattr(sys.modules.get("torch"), "get_num_threads", lambda: _PROCESSORS)()
 
 
 def progress_wanted(stream: TextIO) -> bool:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from numpy.typing import NDArray
 
@@ -11,10 +12,12 @@ from luminal.dialects.graph_op import GraphOp
 from luminal.dialects.kernel.placed_interpreter import interpret_placed
 from luminal.dialects.kernel.schedule import Schedule
 from luminal.dialects.kernel.terms import Region
+from luminal.dim import ONE, Dim
+from luminal.emit_cpu.sorting import SORTED, SYMBOLS
 from luminal.passes.fold_constants import Fold
 from luminal.passes.packed_loads import PackedLoad, packed_loads
 from luminal.passes.place import place
-from luminal.passes.region_graph import RegionGraph
+from luminal.passes.region_graph import OpaqueStep, RegionGraph, RegionValue, Step
 from luminal.plan.build import KernelFacts, Outline, build_plan
 from luminal.plan.kernels import InterpretedKernel, Kernel
 from luminal.plan.native_kernels import KernelCompiler, KernelSource
@@ -46,9 +49,43 @@ def native_plan(
         choice = choices[key]
         source = compiler.source(region, choice.schedule, choice.cost)
         sources[source.name] = source
-        facts[key] = KernelFacts(source.name, source.symbols, source.shared, source.private)
-    plan = build_plan(outline, regions, facts, _packed(regions, choices))
+        facts[key] = _facts(source)
+    sorts: dict[int, tuple[KernelFacts, dict[str, Dim]]] = {}
+    for number, step in enumerate(regions.steps):
+        sizes = sort_sizes(step, regions)
+        if isinstance(step, OpaqueStep) and sizes is not None:
+            dtype = regions.values[step.arguments[0]].dtype
+            source = compiler.sort(dtype, bool(step.attributes["descending"]))
+            sources[source.name] = source
+            sorts[number] = _facts(source), sizes
+    plan = build_plan(outline, regions, facts, _packed(regions, choices), sorts)
     return plan, [sources[name] for name in plan.kernels]
+
+
+def _facts(source: KernelSource) -> KernelFacts:
+    return KernelFacts(source.name, source.symbols, source.shared, source.private)
+
+
+def sort_sizes(step: Step, regions: RegionGraph) -> dict[str, Dim] | None:
+    """The sizes of a sort's kernel; None for other steps, for dtypes that it does not know, and where a tensor is not
+    row-major."""
+    if not isinstance(step, OpaqueStep) or step.op != "sort":
+        return None
+    (source, values, places) = (regions.values[n] for n in (*step.arguments, *step.outputs))
+    axis = cast("int", step.attributes["axis"])
+    if source.dtype.name not in SORTED or not all(map(_is_row_major, (source, values, places))):
+        return None
+    outer, inner = (math.prod(part, start=ONE) for part in (source.shape[:axis], source.shape[axis + 1 :]))
+    return dict(zip(SYMBOLS, (outer, source.shape[axis], inner, values.shape[axis]), strict=True))
+
+
+def _is_row_major(value: RegionValue) -> bool:
+    step = ONE
+    for size, stride in zip(reversed(value.shape), reversed(value.strides), strict=True):
+        if stride != step and size != 1:
+            return False
+        step = step * size
+    return True
 
 
 def interpreted_plan(

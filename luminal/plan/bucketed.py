@@ -7,7 +7,7 @@ needs them. A call leases an arena of the size that its own program needs from t
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -87,11 +87,22 @@ class BucketedExecutable:
 
     def run(self, inputs: Sequence[Array], dims: Mapping[str, int] | None = None) -> list[Array]:
         """As `PlanExecutable.run`."""
+        return self.prepared(inputs, dims)()
+
+    def prepared(
+        self, inputs: Sequence[Array], dims: Mapping[str, int] | None = None
+    ) -> Callable[[], list[Array]]:
+        """As `PlanExecutable.prepared`."""
         values = sizes_of(self.input_types, self.dim_names, inputs, dims)
         _, program = self.program_of([values[name] for name in self.dim_names])
-        results = program.run(inputs, values)
-        self._note_packed()
-        return results
+        run = program.prepared(inputs, values)
+
+        def call() -> list[Array]:
+            results = run()
+            self._note_packed()
+            return results
+
+        return call
 
     def _prepare(self, dims: tuple[int, ...], bindings: _Bindings) -> PlanExecutable:
         """The program of sizes that are new, bound."""

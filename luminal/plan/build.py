@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from luminal.dialects.tensor_type import TensorType
 from luminal.dim import Dim, Symbol, as_dim, symbol_dim
@@ -11,7 +12,7 @@ from luminal.errors import CompileError, DimRangeError
 from luminal.passes.fold_constants import Fold
 from luminal.passes.memory_plan import Block, plan_arena, sample_dims
 from luminal.passes.packed_loads import PackedLoad
-from luminal.passes.region_graph import CheckStep, OpaqueStep, RegionGraph, RegionStep, RegionValue
+from luminal.passes.region_graph import CheckStep, OpaqueStep, RegionGraph, RegionStep, RegionValue, Step
 from luminal.plan.packing import packing_of
 from luminal.plan.plan import (
     THREADS,
@@ -64,8 +65,10 @@ def build_plan(
     graph: RegionGraph,
     facts: Mapping[str, KernelFacts],
     packed: Mapping[str, Mapping[int, PackedLoad]],
+    sorts: Mapping[int, tuple[KernelFacts, Mapping[str, Dim]]] = MappingProxyType({}),
 ) -> Plan:
-    """The plan of a graph.  `facts` are by region key; so are the loads that a kernel wants packed, by argument."""
+    """The plan of a graph.  `facts` are by region key; so are the loads that a kernel wants packed, by argument.
+    `sorts`: the kernels of those that are native, with their sizes, by step."""
     if any(symbol.name == THREADS.name for symbol in outline.symbols):
         raise DimRangeError(
             f"a dim of a graph cannot be named {THREADS.name}: the plan has a size of that name"
@@ -74,6 +77,10 @@ def build_plan(
     layouts: list[Packing] = []
     steps: list[PlanStep] = []
     for number, step in enumerate(graph.steps):
+        if number in sorts:
+            found, sizes = sorts[number]
+            steps.append(_native_step(step, number, found, sizes, arena))
+            continue
         if isinstance(step, OpaqueStep):
             attributes = tuple(sorted(step.attributes.items()))
             steps.append(LibraryStep(step.op, step.arguments, step.outputs, attributes, step.sources))
@@ -108,6 +115,22 @@ def build_plan(
         conditions,
         tuple(arena.data),
         outline.folds,
+    )
+
+
+def _native_step(
+    step: Step, number: int, facts: KernelFacts, sizes: Mapping[str, Dim], arena: _Arena
+) -> KernelStep:
+    """A kernel that is no region's."""
+    references = (*step.arguments, *step.outputs)
+    workspace = (facts.shared + facts.private * symbol_dim(THREADS)).substitute(sizes)
+    return KernelStep(
+        facts.name,
+        references,
+        (-1,) * len(references),
+        tuple(sizes[name] for name in facts.symbols),
+        arena.workspace(workspace, number),
+        sources=step.sources,
     )
 
 

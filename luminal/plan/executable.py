@@ -20,7 +20,7 @@ from luminal.errors import (
     ShapeError,
     UnsetDimError,
 )
-from luminal.options import thread_count
+from luminal.options import thread_counter
 from luminal.plan.bindings import Bindings, Bound
 from luminal.plan.constants import Constant, Epoch, data_array, packed_array
 from luminal.plan.frames import Frame
@@ -29,13 +29,14 @@ from luminal.plan.library import as_torch, run_library
 from luminal.plan.native_entry import CHECK_FAILED, FrameLayout, segment_names, unpack_status
 from luminal.plan.plan import KernelStep, LibraryStep, Plan, Storage
 from luminal.plan.planned import Planned
-from luminal.runtimes.memory import allocate
+from luminal.runtimes.memory import allocated
 from luminal.stats import Stats, note_arena
 
 Array = NDArray[Any]
 _SEGMENT = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
 _ARENA = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)
 _CHECKS: dict[str, type[LuminalError]] = {"index": IndexOutOfRangeError, "division": DivisionByZeroError}
+_NOTHING = np.empty(0, np.uint8)
 
 REMEMBERED = 4096
 """Sizes whose arena is remembered, so that they need no checks again."""
@@ -55,11 +56,11 @@ class PlanExecutable(Planned):
         kernels: Mapping[str, Kernel],
         pool: Callable[[int], int],
         stats: Stats,
-        threads: Callable[[], int] = thread_count,
+        threads: Callable[[], int] | None = None,
         keep_alive: object = None,
     ) -> None:
         super().__init__(plan, stats)
-        self.kernels, self._pool, self._threads = dict(kernels), pool, threads
+        self.kernels, self._pool, self._threads = dict(kernels), pool, threads or thread_counter()
         self.layout = FrameLayout.of(plan)
         self._keep_alive = keep_alive
         self._table = (ctypes.c_int64 * max(1, len(plan.kernels)))(
@@ -72,8 +73,10 @@ class PlanExecutable(Planned):
         self._sizes: dict[tuple[tuple[int, ...], int], int] = {}
         self._frames: list[Frame] = []
         self._bindings = Bindings(self._constants, self._bind)
+        self._bound = self._bindings.current
         if not self._constants:
-            self._bindings.bind({})
+            bound = self._bound()
+            self._bound = lambda: bound
 
     def _native_segments(self, entry: Mapping[str, int]) -> list[tuple[Any, int]]:
         """What follows `start`: (function, -1) for native segments, (None, step) for library steps."""
@@ -153,66 +156,86 @@ class PlanExecutable(Planned):
         Raises DimRangeError, ShapeError, IndexOutOfRangeError and DivisionByZeroError before anything is written that
         was there before the call.
         """
-        threads = self._threads()
-        key = (tuple(dims), threads)
-        arena = self._sizes.get(key)
-        bound = self._bindings.current()
+        call = (tuple(dims), self._threads(), self._bound())
         try:
             frame = self._frames.pop()  # in one step: another thread may take the last one
         except IndexError:
             frame = Frame(self.layout)
         try:
-            if frame.bound is not bound:
-                first = self.layout.threads + 1
-                frame.slots[first : first + len(bound.slots)] = bound.slots
-                frame.bound = bound
-            if arena is None:
-                arena = self._arena_for(frame, key)
-            frame.take_arena(arena)
-            frame.fill(inputs, outputs, key[0], self._pool(threads), threads)
+            if frame.filled_for != call:
+                self._fill(frame, *call)
+            if frame.leases:
+                frame.take_arena(frame.leases)
+            frame.write(frame.slots, 0, *inputs, *outputs)
             status = self._start(frame.address, self._table_address)
             if status:
-                self._fail(status, key[0])
+                self._fail(status, call[0])
             for function, step in self._segments:
                 if function is None:
-                    self._run_library(step, frame, key[0])
+                    self._run_library(step, frame, call[0])
                     continue
                 status = function(frame.address, self._table_address)
                 if status:
-                    self._fail(status, key[0])
+                    self._fail(status, call[0])
         finally:
-            frame.drop_arena()
+            if frame.leases:
+                frame.drop_arena()
             self._frames.append(frame)
+
+    def _fill(self, frame: Frame, dims: tuple[int, ...], threads: int, bound: Bound) -> None:
+        """Write what is the same in calls with these sizes, threads and constants. Errors as `checked_sizes`."""
+        frame.filled_for = None
+        size = self._sizes.get((dims, threads))
+        if size is None:
+            size = self._arena_for(frame, (dims, threads))
+        first = self.layout
+        frame.slots[first.dims : first.arena] = dims
+        frame.slots[first.pool : first.threads + 1] = (self._pool(threads), threads)
+        frame.slots[first.threads + 1 : first.threads + 1 + len(bound.slots)] = bound.slots
+        frame.want_arena(size)
+        frame.filled_for = (dims, threads, bound)
 
     def run(self, inputs: Sequence[Array], dims: Mapping[str, int] | None = None) -> list[Array]:
         """Run on arrays; constants are bound anew where they are other arrays than before.
 
         An update is written into its input's array and is that array. Errors as `bind_inputs` and `run_pointers`.
         """
+        return self.prepared(inputs, dims)()
+
+    def prepared(
+        self, inputs: Sequence[Array], dims: Mapping[str, int] | None = None
+    ) -> Callable[[], list[Array]]:
+        """`run` on these arrays, as often as it is called: shapes and addresses are looked at once, and what is not
+        row-major is copied once. Errors as `bind_inputs`."""
         values = sizes_of(self.input_types, self.dim_names, inputs, dims)
         arrays = [np.ascontiguousarray(array) for array in inputs]
-        self._bind_arrays(arrays)
         updated = dict(self.plan.updates)
-        outputs: list[Array] = []
-        for number, type_ in enumerate(self.plan.outputs):
-            if number in updated:
-                outputs.append(arrays[updated[number]])
-                continue
-            shape = tuple(size.evaluate(values) for size in type_.shape)
-            outputs.append(allocate(shape, type_.dtype.numpy))
         for number, position in updated.items():
             if not inputs[position].flags.writeable:
                 raise DataSizeError(f"input {position} is updated by output {number}, but is read-only")
-        self.run_pointers(
-            [arrays[position].ctypes.data for position in self.call_inputs],
-            [values[name] for name in self.dim_names],
-            [array.ctypes.data for array in outputs],
-        )
-        for number, position in updated.items():
-            if arrays[position] is not inputs[position]:
-                np.copyto(inputs[position], arrays[position])
+        new = [
+            (number, tuple(size.evaluate(values) for size in type_.shape), type_.dtype.numpy)
+            for number, type_ in enumerate(self.plan.outputs)
+            if number not in updated
+        ]
+        addresses = [arrays[position].ctypes.data for position in self.call_inputs]
+        sizes = tuple(values[name] for name in self.dim_names)
+
+        def call() -> list[Array]:
+            if self._constants:
+                self._bind_arrays(arrays)
+            outputs = [_NOTHING] * len(self.plan.outputs)
+            places = [0] * len(outputs)
+            for number, shape, dtype in new:
+                outputs[number], places[number] = allocated(shape, dtype)
+            self.run_pointers(addresses, sizes, places)
+            for number, position in updated.items():
                 outputs[number] = inputs[position]
-        return outputs
+                if arrays[position] is not inputs[position]:
+                    np.copyto(inputs[position], arrays[position])
+            return outputs
+
+        return call
 
     def _bind_arrays(self, arrays: list[Array]) -> None:
         if not self._constants:

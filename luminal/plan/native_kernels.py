@@ -9,20 +9,23 @@ from luminal.dialects.kernel.placed_loops import FunctionOp
 from luminal.dialects.kernel.region_text import region_text
 from luminal.dialects.kernel.schedule import Schedule
 from luminal.dialects.kernel.terms import Region
-from luminal.dim import Dim
+from luminal.dim import Dim, as_dim
+from luminal.dtype import DType
 from luminal.emit_cpu.cache import object_key, read_entry, write_entry
 from luminal.emit_cpu.emit import TINY_NANOSECONDS, emit_function
 from luminal.emit_cpu.jit import Target, compile_object
+from luminal.emit_cpu.sorting import SYMBOLS, private_bytes, sort_text
 from luminal.passes.ordered_writes import check_order
 from luminal.passes.place import place
 
 
 @dataclass(frozen=True, slots=True)
 class KernelSource:
-    """A kernel before LLVM: its placed form, its module's text and the key of its object."""
+    """A kernel before LLVM: its placed form, None where it never had one, its module's text and the key of its
+    object."""
 
     name: str
-    function: FunctionOp
+    function: FunctionOp | None
     text: str
     key: str
     symbols: tuple[str, ...]
@@ -58,6 +61,16 @@ class KernelCompiler:
         )
         self.sources[f"{identity} {_rounded(cost)}"] = made
         return made
+
+    def sort(self, dtype: DType, descending: bool) -> KernelSource:
+        """The text of a sort; `dtype` is one of `sorting.SORTED`."""
+        name = f"sort_{dtype}_{'down' if descending else 'up'}"
+        if name not in self.sources:
+            text = sort_text(name, dtype, descending)
+            key = object_key(text, self.target)
+            private = private_bytes(dtype)
+            self.sources[name] = KernelSource(name, None, text, key, SYMBOLS, as_dim(0), private)
+        return self.sources[name]
 
     def image(self, source: KernelSource, keep: bool) -> bytes:
         """The object of a kernel; `keep` writes it to disk."""

@@ -126,9 +126,16 @@ class _Holder:
 
 def allocate(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     """An uninitialised array from the pool, which takes the memory back when the array and its views are gone."""
+    return allocated(shape, dtype)[0]
+
+
+def allocated(shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[Array, int]:
+    """As `allocate`, with the array's address, which NumPy is slow to tell."""
     count = math.prod(shape) * dtype.itemsize
     if count < 4096:  # small ones are NumPy's own, aligned
         raw = np.empty(count + ALIGNMENT, np.uint8)
-        start = -raw.ctypes.data % ALIGNMENT
-        return raw[start : start + count].view(dtype).reshape(shape)
-    return np.asarray(_Holder(POOL.lease(count), count)).view(dtype).reshape(shape)
+        address = raw.__array_interface__["data"][0]
+        start = -address % ALIGNMENT
+        return np.ndarray(shape, dtype, raw, start), address + start
+    block = POOL.lease(count)
+    return np.asarray(_Holder(block, count)).view(dtype).reshape(shape), block.address

@@ -58,6 +58,8 @@ class Runtime(ABC):
         self._interface: GraphInterface | None = None
         self._data: dict[int, Array] = {}
         self._results: list[Array] | None = None
+        self._checked: tuple[dict[str, int], dict[str, int], list[Array]] | None = None
+        """The sizes that data was last checked with, as given and as checked, and the data in its shapes."""
 
     @abstractmethod
     def compile(self, module: ModuleOp, candidates: int, options: Mapping[str, Any]) -> Executable:
@@ -68,7 +70,7 @@ class Runtime(ABC):
         self.executable = self.compile(space.module.clone(), candidates, space.options)
         self._interface = space.interface
         self._data = {}
-        self._results = None
+        self._results = self._checked = None
 
     @property
     def stats(self) -> Mapping[str, Any]:
@@ -109,6 +111,7 @@ class Runtime(ABC):
                 f"set_data: {tensor.described()} was given data of shape {shape_text(array.shape)}"
             )
         self._data[position] = array
+        self._checked = None
 
     # ---- execution -------------------------------------------------------------------------------------------------
 
@@ -120,7 +123,16 @@ class Runtime(ABC):
         """
         interface, executable = self._loaded()
         self._results = None
-        dims = self._check_dims(interface, dyn_map or {})
+        given = dyn_map or {}
+        if self._checked is None or self._checked[0] != given:
+            self._checked = (dict(given), *self._check(interface, given))
+        self._results = self.run(executable, self._checked[2], self._checked[1])
+
+    def _check(
+        self, interface: GraphInterface, given: Mapping[str, int]
+    ) -> tuple[dict[str, int], list[Array]]:
+        """The sizes, and the data in the shapes that they say."""
+        dims = self._check_dims(interface, given)
         missing = [
             one.described() for position, one in enumerate(interface.inputs) if position not in self._data
         ]
@@ -138,10 +150,10 @@ class Runtime(ABC):
                     f"but has data of shape {shape_text(array.shape)}"
                 )
             inputs.append(array.reshape(shape))
-        self._results = self.run(executable, inputs, dims)
+        return dims, inputs
 
     def run(self, executable: Executable, inputs: Sequence[Array], dims: Mapping[str, int]) -> list[Array]:
-        """Run on arrays that have been checked."""
+        """Run on arrays that have been checked; `inputs` is the same list until data or sizes are others."""
         return list(executable.run(inputs, dims))
 
     def _check_dims(self, interface: GraphInterface, given: Mapping[str, int]) -> dict[str, int]:

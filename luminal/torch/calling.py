@@ -36,6 +36,8 @@ _empty: Callable[[Sizes, Sizes, torch.dtype], torch.Tensor] = cast(
 )._dynamo.guards._empty_strided_cpu
 """`torch.empty_strided` without its dispatcher, as code of torch's own compiler calls it."""
 Sizes = tuple[int, ...]
+FixedResult = tuple[Sizes, Sizes, torch.dtype]
+"""Shape, strides and dtype."""
 Copies = list[tuple[torch.Tensor, torch.Tensor]]
 
 
@@ -68,6 +70,27 @@ def size_function(dims: Sequence[Sequence[Dim]], names: Sequence[str]) -> Callab
     rows = "".join(f"({''.join(f'{d}, ' for d in row)}), " for row in dims)
     scope: dict[str, Any] = {"min": min, "max": max, "__builtins__": {}}
     return cast(Callable[..., Any], eval(f"lambda {', '.join(names)}: ({rows})", scope))
+
+
+def fixed_call(
+    inputs: Sequence[int], results: Sequence[FixedResult], updates: int, run: Callable[..., None]
+) -> Callable[[list[Any]], list[Any]]:
+    """A Python function for calls in which nothing but addresses is new: small graphs cost what their call costs.
+
+    It takes the list of arguments, which it empties, and gives the list of results. `inputs` are the numbers of the
+    arguments that the program reads; addresses of updates are not looked at.
+    """
+    names = [f"result{number}" for number in range(len(results))]
+    scope: dict[str, Any] = {"run": run, "empty": _empty}
+    lines = ["def call(given):"]
+    for name, (shape, strides, dtype) in zip(names, results, strict=True):
+        scope[f"{name}_dtype"] = dtype
+        lines.append(f"    {name} = empty({shape}, {strides}, {name}_dtype)")
+    read = "".join(f"given[{number}].data_ptr(), " for number in inputs)
+    written = "".join(f"{name}.data_ptr(), " for name in names) + "0, " * updates
+    lines += [f"    run(({read}), (), ({written}))", "    given.clear()", f"    return [{', '.join(names)}]"]
+    exec("\n".join(lines), scope)
+    return scope["call"]
 
 
 @dataclass
@@ -108,6 +131,7 @@ class CompiledGraph:
         that of the traced inputs, on which a program for a GPU runs."""
         self._boxed_call = True  # of the instance: Dynamo's wrappers copy its attributes
         self.imported, self.program, self.freeze, self.checked = imported, program, freeze, checked
+        self._run_program = program.run_pointers
         self._traced_on, self._is_gpu = device, hasattr(type(program), "device")
         slots = imported.inputs
         self._constants = [(position, slots[position]) for position in constants]
@@ -122,7 +146,8 @@ class CompiledGraph:
         )
         self._results = self._result_layouts()
         self._updates = [(number, slots[position]) for number, position in imported.updates]
-        self._hlo_outputs = len(self._results) + len(self._updates)
+        self._unseen = [0] * len(self._updates)
+        """Addresses of updates, which are those of their inputs."""
         names = [binding.name for binding in imported.bindings]
         rows = [
             row for layout in self._results for row in (layout.shape, layout.strides, layout.stored.shape)
@@ -142,11 +167,16 @@ class CompiledGraph:
         outputs = [(slot.kind, slot.number) for slot in imported.outputs]
         gives_results = outputs == [("computed", number) for number in range(len(self._results))]
         is_plain = not names and self._direct is not None and gives_results
-        self._fixed = self._fixed_results(self._sizes()) if is_plain else None
+        layouts = self._fixed_results(self._sizes()) if is_plain else None
+        self._fixed = (
+            None
+            if layouts is None or self._direct is None
+            else fixed_call(self._direct, layouts, len(self._updates), self._run_program)
+        )
 
-    def _fixed_results(self, sizes: tuple[Sizes, ...]) -> list[tuple[Sizes, Sizes, torch.dtype]] | None:
+    def _fixed_results(self, sizes: tuple[Sizes, ...]) -> list[FixedResult] | None:
         """What torch's allocator is asked for in every call, where all results are small and dense; None where not."""
-        found: list[tuple[Sizes, Sizes, torch.dtype]] = []
+        found: list[FixedResult] = []
         for number, layout in enumerate(self._results):
             shape, strides, stored = sizes[3 * number : 3 * number + 3]
             if (
@@ -174,6 +204,10 @@ class CompiledGraph:
         return self.program.device.torch if self._is_gpu else CPU  # pyright: ignore
 
     def __call__(self, arguments: list[Any]) -> list[Any]:
+        if self._fixed is not None:
+            if self._constants:
+                self._bind(arguments)
+            return self._fixed(arguments)
         given = list(arguments)
         arguments.clear()
         if not self._is_gpu:
@@ -184,8 +218,6 @@ class CompiledGraph:
     def _run(self, given: list[Any]) -> list[Any]:
         if self._constants:
             self._bind(given)
-        if self._fixed is not None:
-            return self._call_fixed(given, cast("list[int]", self._direct), self._fixed)
         values = [read(given) for read in self._readers]
         sizes = self._sizes(*values)
         kept: list[torch.Tensor] = []
@@ -195,24 +227,11 @@ class CompiledGraph:
         else:
             inputs = [self._address(given[slot.argument], slot, kept, before) for slot in self._slots]
         results, outputs, after = self._allocate(sizes)
-        self.program.run_pointers(inputs, [values[i] for i in self._dim_order], outputs)
+        self._run_program(inputs, [values[i] for i in self._dim_order], outputs)
         for target, source in (*before, *after):
             target.copy_(source)
             report.count_copy(source)
         return self._collect(given, results, sizes)
-
-    def _call_fixed(
-        self,
-        given: Sequence[Any],
-        direct: Sequence[int],
-        fixed: Sequence[tuple[Sizes, Sizes, torch.dtype]],
-    ) -> list[Any]:
-        """A call in which nothing but addresses is new: small graphs cost what their call costs."""
-        results = [_empty(shape, strides, dtype) for shape, strides, dtype in fixed]
-        outputs = [result.data_ptr() for result in results]
-        outputs += [0] * len(self._updates)
-        self.program.run_pointers([given[number].data_ptr() for number in direct], (), outputs)
-        return results
 
     # ---- inputs ------------------------------------------------------------------------------------------------
 
@@ -271,7 +290,7 @@ class CompiledGraph:
     def _allocate(self, sizes: tuple[Sizes, ...]) -> tuple[list[torch.Tensor], list[int], Copies]:
         """Results as the user gets them, the addresses that the program writes to, and copies to make after it."""
         results: list[torch.Tensor] = []
-        outputs: list[int] = [0] * self._hlo_outputs
+        outputs: list[int] = [0] * len(self._results) + self._unseen
         copies: Copies = []
         for number, layout in enumerate(self._results):
             shape, strides, stored = sizes[3 * number : 3 * number + 3]

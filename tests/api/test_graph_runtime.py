@@ -280,6 +280,24 @@ def test_outputs_stay_and_inputs_persist(make_runtime: MakeRuntime) -> None:
     assert rt.get_f32(y).tolist() == [10, 15]
 
 
+def test_executions_that_alternate(make_runtime: MakeRuntime) -> None:
+    """What was checked for one execution holds for no other sizes and no other data."""
+    cx = Graph()
+    s = dim("s", 1, 8)
+    x = cx.tensor((s,), name="x")
+    y = (x * 2.0).output()
+    runtime = compiled(cx, make_runtime)
+    for values in ([1.0, 2.0], [3.0, 4.0], [5.0, 6.0, 7.0]):
+        runtime.set_data(x, values)
+        for _ in range(2):
+            runtime.execute({"s": len(values)})
+            assert runtime.get_f32(y).tolist() == [2 * value for value in values]
+        with pytest.raises(DataSizeError):
+            runtime.execute({"s": 8})
+        with pytest.raises(OutputError, match="no value yet"):
+            runtime.get_f32(y)
+
+
 def test_inputs_as_outputs_and_unused_inputs(make_runtime: MakeRuntime) -> None:
     cx = Graph()
     x, unused = cx.tensor((2,), name="x"), cx.tensor((3,), name="unused")

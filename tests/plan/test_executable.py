@@ -22,6 +22,7 @@ from luminal.errors import (
 )
 from luminal.passes.in_place import share_memory
 from luminal.passes.region_graph import CheckStep, OpaqueStep, RegionGraph, Requirement
+from luminal.plan import frames
 from luminal.plan.plan import plan_from_json, plan_to_json
 from tests.plan.helpers import D0, S, build, elementwise, executable, graph_of, plain_schedule, step, value
 
@@ -228,6 +229,28 @@ def test_wrong_calls() -> None:
         run.run_pointers([0, 0], [], [0])
     with pytest.raises(UnsetInputError):
         run.run([numbers(3)])
+
+
+def test_a_call_unlike_the_one_before_fills_its_frame_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other sizes, sizes that are refused in between, and an arena that is leased for each call."""
+    run = executable(chain())
+    assert run.plan.arena.total({"s": 64, "threads_of_call": 1}) > 128
+    monkeypatch.setattr(frames, "KEPT_BYTES", 128)
+    for size in (3, 3, 64, 64, 3):
+        a, b = numbers(size), numbers(size, 1)
+        assert np.array_equal(run.run([a, b])[0], chain_result(a, b))
+        with pytest.raises(DimRangeError):
+            run.run([numbers(65), numbers(65)])
+
+
+def test_arrays_that_are_prepared_are_read_anew_in_each_call() -> None:
+    run = executable(chain())
+    a, b = numbers(5), numbers(5, 1)
+    call = run.prepared([a, b])
+    (first,) = call()
+    a *= 2
+    (second,) = call()
+    assert np.array_equal(first, chain_result(a / 2, b)) and np.array_equal(second, chain_result(a, b))
 
 
 def test_threads_run_one_plan_at_once() -> None:
