@@ -16,7 +16,7 @@ import re
 import tempfile
 import threading
 from collections.abc import Generator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from importlib import metadata as packages
 from pathlib import Path
@@ -28,6 +28,7 @@ from luminal.emit_triton.resources import Resources, read_resources
 from luminal.emit_triton.targets import GpuTarget, target_named
 from luminal.emit_triton.worker import Product, Request
 from luminal.errors import CompilationError, UnsupportedTargetError
+from luminal.search.gpu_machine import GpuMachine
 from luminal.search.workers import MOST_WORKERS, Worker, WorkerDiedError
 
 MODULE = "luminal.emit_triton.worker"
@@ -37,6 +38,9 @@ LOG_BYTES = 64 << 20
 """Of logs that are kept."""
 SECONDS = 120.0
 """How long a compilation may take; one that spills takes 7 to 14."""
+UNDOTTED = {"sm_100": frozenset({"f64"}), "gfx942": frozenset({"f64"})}
+"""By architecture: the dtypes on whose `tl.dot` the compiler of a Triton in `EARLIER` ends with an assertion."""
+EARLIER = ("3.6.", "3.7.")
 LAST_WORDS = r"LLVM ERROR|Assertion|terminate called"
 """Of libraries that end the process."""
 TYPES = {
@@ -130,6 +134,13 @@ def triton_version() -> str:
         raise UnsupportedTargetError(
             "GPU targets need the package triton, which is not installed: pip install 'luminal[triton]'"
         ) from None
+
+
+def machine_for(target: GpuTarget) -> GpuMachine:
+    """A target's machine as the Triton that is installed can use it."""
+    if not triton_version().startswith(EARLIER):
+        return target.machine
+    return replace(target.machine, undotted=UNDOTTED.get(target.architecture, frozenset()))
 
 
 def _key(request: Request) -> str:

@@ -96,6 +96,8 @@ def _dot(writer: BlockWriter, op: ContractOp, mask: Value) -> tuple[Value, bool]
     count = math.prod(axis.extent for axis in inner)
     factors = narrowest(op.left, op.right, count, writer.options.eights)
     left, right, dtype = factors.left, factors.right, factors.dtype
+    if dtype.name in writer.options.undotted:
+        return None
     x, y = writer.value(left), writer.value(right)
     batch = tuple(axis for axis in out if axis in x.axes and axis in y.axes)
     rows = tuple(axis for axis in out if axis in x.axes and axis not in batch)

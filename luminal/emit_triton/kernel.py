@@ -45,8 +45,8 @@ class Options:
 
     And what the text may use: `eights`, the names of floats of 8 bits that the target converts and multiplies; others
     are bit patterns, which are decoded.  `scaled`: the formats of numbers that it multiplies with scales beside them.
-    `group`: how many steps of the grid's last loop but one are taken for each of the last, so that programs that run
-    together share more of what they read.
+    `undotted`: the dtypes that `tl.dot` does not take.  `group`: how many steps of the grid's last loop but one are
+    taken for each of the last, so that programs that run together share more of what they read.
     """
 
     warps: int = 4
@@ -54,6 +54,7 @@ class Options:
     fuses: bool = True
     eights: frozenset[str] = frozenset()
     scaled: frozenset[str] = frozenset()
+    undotted: frozenset[str] = frozenset()
     group: int = 1
 
 

@@ -21,7 +21,7 @@ from xdsl.dialects.builtin import ModuleOp
 from luminal.dialects.kernel.region_text import region_text
 from luminal.dialects.kernel.terms import Region
 from luminal.dim import Dim, as_dim
-from luminal.emit_triton.aot import CompiledKernel, compile_kernel, signature_type
+from luminal.emit_triton.aot import CompiledKernel, compile_kernel, machine_for, signature_type
 from luminal.emit_triton.kernel import TritonKernel
 from luminal.emit_triton.resources import refusal
 from luminal.emit_triton.targets import GpuTarget, target_named
@@ -133,7 +133,7 @@ def build_for_gpu(
     graph = graph_of(module)
     Interface(constants=frozenset(constants), destinations=dict(updates)).attach(graph)
     progress("lowering")
-    pricer, forms = GpuPricer(device.machine, graph.licences), Forms(graph.licences)
+    pricer, forms = GpuPricer(machine_for(device), graph.licences), Forms(graph.licences)
 
     def cutting(partition: Partition, samples: Samples, estimates: dict[str, list[float]]) -> GpuCutSearch:
         return GpuCutSearch(partition, pricer, samples, forms, estimates)

@@ -104,10 +104,11 @@ class GpuPricer:
             return []
         values = [Shapes(form.region, sizes).values for sizes in samples.all]
         works = [works_of(function, sizes, self.machine) for sizes in values]
-        fuses, eights, scaled = "contract" in self.licences, self.machine.eights, self.machine.scaled
+        machine = self.machine
+        fuses = "contract" in self.licences
         gains = any(work.grouped_bytes < work.launch.memory_bytes for each in works for work in each)
         options = [
-            Options(warps, stages, fuses, eights, scaled, group)
+            Options(warps, stages, fuses, machine.eights, machine.scaled, machine.undotted, group)
             for group in ((1, GROUP) if gains else (1,))
             for warps, stages in OPTIONS
         ]

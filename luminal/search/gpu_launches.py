@@ -218,6 +218,7 @@ class _Counter:
         inner = _elements(summed)
         products = _elements(x | y | summed | out) * times
         is_dot = min(rows, columns, inner) >= LEAST_DOT and summed <= x & y
+        is_dot = is_dot and dtype.name not in self.machine.undotted
         is_carried = isinstance(op.accumulator, BlockArgument)
         held = 0.0 if is_carried else _words(op.accumulator)
         if not is_dot:

@@ -52,6 +52,9 @@ class GpuMachine:
     scaled: frozenset[str] = frozenset()
     """The formats of numbers that it multiplies with a scale for each group of 32 of them."""
 
+    undotted: frozenset[str] = frozenset()
+    """The dtypes of whose blocks no product can be compiled: they are multiplied and summed in full."""
+
     @property
     def eights(self) -> frozenset[str]:
         """The names of floats of 8 bits that it multiplies."""

@@ -21,8 +21,8 @@ from luminal.emit_triton.kernel import TritonKernel
 from luminal.emit_triton.text import TYPES
 
 triton = pytest.importorskip("triton", reason="Triton is not installed")
-if not triton.__version__.startswith("3.9."):
-    pytest.skip("the interpreter of Triton 3.9 is the one that is put right", allow_module_level=True)
+if not triton.__version__.startswith(("3.6.", "3.7.", "3.8.", "3.9.")):
+    pytest.skip("the interpreters of Triton 3.6 to 3.9 are those that are put right", allow_module_level=True)
 
 import triton.language as tl  # noqa: E402
 from triton.runtime import interpreter as base  # noqa: E402
@@ -136,6 +136,19 @@ class Builder(base.InterpreterBuilder):
             src = base.TensorHandle(widened(src), tl.float32)
         return super().cast_impl(src, dst_type)
 
+    def create_fma(self, x: Any, y: Any, z: Any) -> Any:
+        """Rounded once; earlier versions round the product, too."""
+        if x.dtype.scalar == tl.float64:
+            return super().create_fma(x, y, z)
+        a, b, c = (widened(each).astype(np.float64) for each in (x, y, z))
+        return narrowed(a * b + c, x.dtype.scalar)
+
+    def create_maxnumf(self, lhs: Any, rhs: Any) -> Any:
+        return self.binary_op(lhs, rhs, np.fmax)
+
+    def create_minnumf(self, lhs: Any, rhs: Any) -> Any:
+        return self.binary_op(lhs, rhs, np.fmin)
+
     def create_fp_to_fp(self, src: Any, dst_type: Any, rounding_mode: Any) -> Any:
         return narrowed(widened(src), dst_type.scalar)
 
@@ -147,20 +160,18 @@ class Builder(base.InterpreterBuilder):
             np.matmul(widened(a).astype(kind), widened(b).astype(kind)) + d.data, d.dtype.scalar
         )
 
-    def create_masked_load(
-        self, ptrs: Any, mask: Any, other: Any, cache_policy: Any, is_volatile: Any
-    ) -> Any:
+    def create_masked_load(self, ptrs: Any, mask: Any, other: Any, *hints: Any) -> Any:
         self.memory.access(ptrs.data, mask.data, self.program, "read")
         kind = ptrs.get_element_ty()
         # a scalar 0.0 arrives as None here
         if other is None and kind in FLOATS and ptrs.data.size > 1:
             nothing = np.full(ptrs.data.shape, np.nan, np.float32)
             other = narrowed(nothing, kind)
-        return super().create_masked_load(ptrs, mask, other, cache_policy, is_volatile)
+        return super().create_masked_load(ptrs, mask, other, *hints)
 
-    def create_masked_store(self, ptrs: Any, value: Any, mask: Any, cache_policy: Any) -> Any:
+    def create_masked_store(self, ptrs: Any, value: Any, mask: Any, *hints: Any) -> Any:
         self.memory.access(ptrs.data, mask.data, self.program, "write")
-        return super().create_masked_store(ptrs, value, mask, cache_policy)
+        return super().create_masked_store(ptrs, value, mask, *hints)
 
     def create_atomic_rmw(self, rmwOp: Any, ptr: Any, val: Any, mask: Any, sem: Any, scope: Any) -> Any:
         self.memory.access(ptr.data, mask.data, self.program, "atomic")
@@ -195,6 +206,8 @@ def interpreting(memory: Memory) -> Generator[Builder]:
     for owner, name, value in changes:
         setattr(owner, name, value)
     scope = base._patch_lang(SimpleNamespace(__globals__={"tl": tl, "core": tl.core}))
+    # before 3.8 it asks int() of an array of one element, which NumPy refuses
+    scope.set_attr(tl.core.tensor, "__index__", lambda self: self.handle.data.item())
     try:
         with np.errstate(all="ignore"):
             yield builder

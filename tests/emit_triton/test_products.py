@@ -10,7 +10,10 @@ import pytest
 from luminal.dialects.kernel.terms import Affine, Argument, Region, Term, TermTable
 from luminal.dim import Dim, as_dim, dim
 from luminal.dtype import DType, bf16, f16, f32, f64, to_bits
+from luminal.emit_triton import aot
+from luminal.emit_triton.aot import machine_for
 from luminal.emit_triton.kernel import Options
+from luminal.emit_triton.targets import target_named
 from luminal.errors import ScheduleError
 from tests.emit_triton.support import check, numbers, output
 from tests.kernel import regions
@@ -172,3 +175,17 @@ def test_a_grid_in_groups_has_the_same_programs(batch: int, shape: tuple[int, in
     dims = {"m": m, "n": n, "k": k}
     (kernel,) = check(region, schedule, inputs, dims, options=Options(group=4))
     assert "inside // count" in kernel.source
+
+
+def test_a_product_that_the_compiler_does_not_take_is_summed_in_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    target = target_named("gfx942")
+    monkeypatch.setattr(aot, "triton_version", lambda: "3.8.0")
+    assert machine_for(target) is target.machine
+    monkeypatch.setattr(aot, "triton_version", lambda: "3.6.0")
+    assert not machine_for(target_named("sm_90")).undotted
+    inputs = [numbers(33 * 40, f64), numbers(40 * 50, f64, 1), numbers(50, f64, 2)]
+    options = Options(undotted=machine_for(target).undotted)
+    (kernel,) = check(
+        gemm(M, N, K, f64), GEMM, inputs, {"m": 33, "n": 50, "k": 40}, tolerance=1e-12, options=options
+    )
+    assert "tl.dot(" not in kernel.source and "tl.sum(" in kernel.source
