@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from luminal.dim import Dim
-from luminal.errors import DeviceError
+from luminal.errors import DeviceError, ShapeError
 from luminal.plan.constants import Constant, Epoch
 from luminal.runtimes.memory import allocate
 from luminal.torch import report
@@ -135,6 +135,7 @@ class CompiledGraph:
             rows += _extra_rows(slot)
         self._sizes = size_function(rows, names)
         self._readers = [read_symbol(binding) for binding in imported.bindings]
+        self._conditions = [(condition.name, read_symbol(condition)) for condition in imported.conditions]
         self._dim_order = [names.index(name) for name in program.dim_names]
         if not names:
             fixed = self._sizes()
@@ -186,6 +187,9 @@ class CompiledGraph:
             self._bind(given)
         if self._fixed is not None:
             return self._call_fixed(given, cast("list[int]", self._direct), self._fixed)
+        for text, holds in self._conditions:
+            if not _is_met(holds, given):
+                raise ShapeError(f"the program was traced for sizes with {text}; those given are others")
         values = [read(given) for read in self._readers]
         sizes = self._sizes(*values)
         kept: list[torch.Tensor] = []
@@ -345,12 +349,19 @@ def read_symbol(binding: SymbolBinding) -> Callable[[Sequence[Any]], int]:
         scope: dict[str, Any] = {"math": math, "torch": torch}
         function = eval(f"lambda {', '.join(used.name for used in binding.uses)}: {binding.code}", scope)
         readers = [read_symbol(used) for used in binding.uses]
-        return lambda given: int(function(*[read(given) for read in readers]))
+        return lambda given: int(function(*[read(given) for read in readers])) // divisor
     if axis is not None:
         return lambda given: given[number].size(axis) // divisor
     if divisor != 1:
         return lambda given: given[number] // divisor
     return operator.itemgetter(number)
+
+
+def _is_met(holds: Callable[[Sequence[Any]], int], given: Sequence[Any]) -> bool:
+    try:
+        return bool(holds(given))
+    except ZeroDivisionError:  # no size that was traced is zero
+        return False
 
 
 def _versions(tensors: Sequence[torch.Tensor]) -> list[int]:
