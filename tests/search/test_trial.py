@@ -209,7 +209,9 @@ def test_sizes_that_lead_to_a_division_by_zero_are_not_tried() -> None:
     """A guarded load whose address divides by a size: the processor would stop there."""
     b = regions.Builder()
     s = dim("s", min=0)
-    guard = b.table.apply("less_than", (b.table.index(Affine.of({"i": 1})), b.table.dimension(s)), "lt", bool_)
+    guard = b.table.apply(
+        "less_than", (b.table.index(Affine.of({"i": 1})), b.table.dimension(s)), "lt", bool_
+    )
     item = b.table.read(0, Affine.of({"i": 1}, (-1) % s), f32, guard=guard)
     region = b.region({"i": s}, [2 * s], [(item, {"i": 1})])
     assert hostile_data(region, {"s": 3}, 0) is not None
