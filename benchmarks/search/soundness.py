@@ -1,8 +1,8 @@
 """Candidates drawn by chance from all that are legal, each compiled and compared with the reference.
 
-Every form of a region takes part, and every schedule that the generators enumerate, the plain ones and variants too; each
-kernel runs on ordinary and on hostile data (luminal/search/trial.py).  That a wrong kernel or rule *is* caught is a test's
-affair: tests/search/test_soundness.py.
+Every form of a region takes part, and every schedule that the generators enumerate, the plain ones and variants too;
+each kernel runs on ordinary and on hostile data (luminal/search/trial.py).  That a wrong kernel or rule *is* caught is
+a test's affair: tests/search/test_soundness.py.
 """
 
 from __future__ import annotations
