@@ -1,4 +1,5 @@
-"""Regions that the search is measured on: those of real models, of spellings of attention, and of random programs."""
+"""Regions that the search is measured on: those of real models, of spellings of attention and other operations, and of
+random programs."""
 
 from __future__ import annotations
 
@@ -18,6 +19,7 @@ from benchmarks.search.llama import SMALL, llama, token_ids
 from luminal.bench.report import LeftOutError, needed
 from luminal.dialects.kernel.region_text import parse_region, region_text
 from luminal.dialects.kernel.terms import Region
+from luminal.nn import quantise
 from luminal.options import CompileOptions, thread_count
 from luminal.plan.measure import HostMeasurer, host_machine
 from luminal.plan.native_kernels import KernelCompiler
@@ -145,6 +147,50 @@ def of_attention(
     ]
 
 
+def _quantised(x: Tensor) -> Callable[..., Tensor]:
+    layer = torch.nn.Sequential(torch.nn.Linear(x.shape[-1], 96))
+    return quantise(layer, "q8_0").eval()
+
+
+OPERATIONS: Mapping[str, tuple[Callable[..., Tensor], tuple[Tensor, ...]]] = {
+    "product of bytes": (
+        lambda x, w: x.int() @ w.int(),
+        (torch.arange(24 * 64).reshape(24, 64).to(torch.uint8), torch.arange(64 * 40).reshape(64, 40).char()),
+    ),
+    "product of bf16": (
+        lambda x, w: torch.relu(x @ w.t()),
+        (torch.ones(24, 64).bfloat16(), torch.ones(40, 64).bfloat16()),
+    ),
+    "quantised weights": (_quantised(torch.ones(5, 64)), (torch.ones(5, 64),)),
+    "convolution": (
+        lambda x, w: torch.relu(torch.conv2d(x, w, padding=1)),
+        (torch.ones(2, 5, 19, 21), torch.ones(6, 5, 3, 3)),
+    ),
+    "depthwise convolution": (
+        lambda x, w: torch.conv2d(x, w, padding=1, groups=8),
+        (torch.ones(2, 8, 19, 21), torch.ones(8, 1, 3, 3)),
+    ),
+    "transposed store": (lambda x: (x * 2 + 1).transpose(0, 1).contiguous(), (torch.ones(37, 53),)),
+    "writes that may meet": (
+        lambda x, i, y: x.index_add(0, i, y),
+        (torch.ones(9, 40), torch.arange(30) % 9, torch.ones(30, 40)),
+    ),
+}
+"""Operations whose kernels have forms or roles of their own, and what they are traced with."""
+
+
+def of_operations(
+    names: Iterable[str] = tuple(OPERATIONS), dynamic: Iterable[bool] = (True, False)
+) -> list[Found]:
+    """Dot products of narrow numbers, decoded weights, interiors, transposed stores, dynamic and static."""
+    return [
+        each
+        for name in names
+        for is_dynamic in dynamic
+        for each in _compiled(name, *OPERATIONS[name], is_dynamic)
+    ]
+
+
 def of_program(seed: int) -> list[Found]:
     """The random program of a seed, as tests/property draws it; LeftOutError without the tests."""
     _needs_programs()
@@ -179,7 +225,13 @@ def real_regions(quick: bool) -> tuple[list[Found], dict[str, str]]:
         return of_attention(["scaled"], [False]), {}
     found: dict[str, Found] = {}
     missing: dict[str, str] = {}
-    for name, regions in {"attention": of_attention, "llama": of_llama, "encoder": of_encoder}.items():
+    sources = {
+        "attention": of_attention,
+        "operations": of_operations,
+        "llama": of_llama,
+        "encoder": of_encoder,
+    }
+    for name, regions in sources.items():
         try:
             found.update({each.key: each for each in regions()})
         except LeftOutError as error:

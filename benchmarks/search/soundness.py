@@ -1,8 +1,8 @@
 """Candidates drawn by chance from all that are legal, each compiled and compared with the reference.
 
-Every form of a region takes part, and every schedule that the generators enumerate, the plain ones too; each kernel
-runs on ordinary and on hostile data (luminal/search/trial.py).  That a wrong kernel or rule *is* caught is a test's
-affair: tests/search/test_soundness.py.
+Every form of a region takes part, and every schedule that the generators enumerate, the plain ones and variants too;
+each kernel runs on ordinary and on hostile data (luminal/search/trial.py).  That a wrong kernel or rule *is* caught is
+a test's affair: tests/search/test_soundness.py.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ from luminal.emit_cpu.cache import cache_directory
 from luminal.emit_cpu.jit import Target
 from luminal.plan.measure import HostMeasurer, host_machine
 from luminal.plan.native_kernels import KernelCompiler
-from luminal.search.candidates import generator_of, is_legal
+from luminal.search.candidates import generator_of, is_legal, legal_candidates
 from luminal.search.forms import Form, Forms
 from luminal.search.generate import Candidate
+from luminal.search.record import Enumeration
 from luminal.search.shapes import Shapes
 from luminal.search.soundness import Reporter
 from luminal.search.trial import Trials
@@ -168,11 +169,15 @@ def sample(found: Found, count: int, seed: int, threads: int) -> tuple[str, Tall
 
 
 def _candidates(found: Found, region: Region) -> list[tuple[Candidate, Region]]:
-    """All schedules of a region and of its forms, legal or not."""
+    """All schedules of a region and of its forms, and their variants that the search would time, legal or not."""
     machine = host_machine(2)
+    forms = (Form("", region), *Forms(found.licences).of(region, found.key))
     made: list[tuple[Candidate, Region]] = []
-    for form in (Form("", region), *Forms(found.licences).of(region, found.key)):
+    for form in forms:
         generator = generator_of(form, machine, found.samples)
         schedules = generator.suggested() if form.name else generator.candidates()
         made += [(replace(candidate, form=form.name), form.region) for candidate in schedules]
-    return made
+    seen, named = Enumeration(), {form.name: form.region for form in forms}
+    next(legal_candidates(region, machine, found.samples, forms[1:], seen=seen), None)
+    made += [(candidate, named[candidate.form]) for candidate in seen.candidates]
+    return list({(each.form, str(each.schedule)): (each, form) for each, form in made}.values())

@@ -25,7 +25,7 @@ from luminal.plan.plan import KernelStep, LibraryStep, Plan
 from luminal.source import source_digest
 
 Array = NDArray[Any]
-FORMAT = 2
+FORMAT = 3
 WEIGHTS, MANIFEST = "weights.bin", "manifest.json"
 ALIGNMENT = 256
 """Bytes that each tensor of the weights begins at a multiple of."""

@@ -64,8 +64,11 @@ def address_room(region: Region, arguments: Sequence[Array], dims: Mapping[str, 
 
 
 def fits(region: Region, dims: Mapping[str, int]) -> bool:
-    """Whether all that is read and written at plain addresses lies inside its memory at these sizes."""
+    """Whether all that is read and written at plain addresses lies inside its memory at these sizes, and whatever the
+    region divides by is not zero there."""
     try:
+        for value in region.dims():
+            value.evaluate(dims)
         sizes = {index: extent.evaluate(dims) for index, extent in region.extents.items()}
         memory = [argument.elements.evaluate(dims) for argument in region.arguments]
         reached = [

@@ -154,7 +154,7 @@ def _rolled(low: Lowering, x: Value, axis: int, shift: Size) -> Value:
     if rank(x) == 0 or shape_of(x)[axis] == 0:
         return x
     size = shape_of(x)[axis]
-    first = (-as_dim(shift)) % size
+    first = (-as_dim(shift)) % dim_max(size, as_dim(1))
     if first == 0:
         return x
     return low.b.cat([low.slice(x, axis, first, size), low.slice(x, axis, 0, first)], axis=axis)

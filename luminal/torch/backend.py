@@ -107,9 +107,14 @@ class GraphCompiler:
 
 
 def import_graph(
-    module: torch.fx.GraphModule, fakes: Sequence[Any], options: TorchOptions, name: str
+    module: torch.fx.GraphModule,
+    fakes: Sequence[Any],
+    options: TorchOptions,
+    name: str,
+    promised: Mapping[Any, Any] | None = None,
 ) -> ImportedGraph:
-    """The hlo module of an ATen graph, with the time it took counted as the stage "import"."""
+    """The hlo module of an ATen graph, with the time it took counted as the stage "import"; `promised`: the ranges of
+    an exported program."""
     from luminal.stats import TOTALS
 
     start = time.perf_counter()
@@ -117,6 +122,7 @@ def import_graph(
     imported = FxImporter(
         module,
         shape_env=shape_env_of(fakes),
+        promised=promised,
         strict=options.strict,
         licences=options.licences,
         name=name,

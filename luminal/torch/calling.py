@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from luminal.dim import Dim
-from luminal.errors import DeviceError
+from luminal.errors import DeviceError, ShapeError
 from luminal.plan.constants import Constant, Epoch
 from luminal.runtimes.memory import allocate
 from luminal.torch import report
@@ -160,13 +160,14 @@ class CompiledGraph:
             rows += _extra_rows(slot)
         self._sizes = size_function(rows, names)
         self._readers = [read_symbol(binding) for binding in imported.bindings]
+        self._conditions = [(condition.name, read_symbol(condition)) for condition in imported.conditions]
         self._dim_order = [names.index(name) for name in program.dim_names]
         if not names:
             fixed = self._sizes()
             self._sizes = lambda: fixed
         outputs = [(slot.kind, slot.number) for slot in imported.outputs]
         gives_results = outputs == [("computed", number) for number in range(len(self._results))]
-        is_plain = not names and self._direct is not None and gives_results
+        is_plain = not names and not self._conditions and self._direct is not None and gives_results
         layouts = self._fixed_results(self._sizes()) if is_plain else None
         self._fixed = (
             None
@@ -218,6 +219,9 @@ class CompiledGraph:
     def _run(self, given: list[Any]) -> list[Any]:
         if self._constants:
             self._bind(given)
+        for text, holds in self._conditions:
+            if not _is_met(holds, given):
+                raise ShapeError(f"the program was traced for sizes with {text}; those given are others")
         values = [read(given) for read in self._readers]
         sizes = self._sizes(*values)
         kept: list[torch.Tensor] = []
@@ -364,12 +368,19 @@ def read_symbol(binding: SymbolBinding) -> Callable[[Sequence[Any]], int]:
         scope: dict[str, Any] = {"math": math, "torch": torch}
         function = eval(f"lambda {', '.join(used.name for used in binding.uses)}: {binding.code}", scope)
         readers = [read_symbol(used) for used in binding.uses]
-        return lambda given: int(function(*[read(given) for read in readers]))
+        return lambda given: int(function(*[read(given) for read in readers])) // divisor
     if axis is not None:
         return lambda given: given[number].size(axis) // divisor
     if divisor != 1:
         return lambda given: given[number] // divisor
     return operator.itemgetter(number)
+
+
+def _is_met(holds: Callable[[Sequence[Any]], int], given: Sequence[Any]) -> bool:
+    try:
+        return bool(holds(given))
+    except ZeroDivisionError:  # no size that was traced is zero
+        return False
 
 
 def _versions(tensors: Sequence[torch.Tensor]) -> list[int]:

@@ -44,6 +44,19 @@ ADDED = (
 """Decompositions that torch has beyond the core table, and that Luminal wants."""
 
 
+COUNTING_FROM_ZERO = ("aten.index_add.default", "aten.index_copy.default")
+"""Ops that refuse a negative position; the decomposition's index_put would count it from the end."""
+
+
+def _counting_from_zero(rule: Callable[..., Any]) -> Callable[..., Any]:
+    """A rule for (x, dim, index, ...) with negative positions moved to where no tensor has an element."""
+
+    def call(x: Any, dim: int, index: Any, *rest: Any, **options: Any) -> Any:
+        return rule(x, dim, torch.where(index < 0, torch.iinfo(index.dtype).max, index), *rest, **options)
+
+    return call
+
+
 @cache
 def decompositions() -> dict[Any, Callable[..., Any]]:
     """The table that AOTAutograd and `ExportedProgram.run_decompositions` are given."""
@@ -52,6 +65,8 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     for op, rule in decomposition_table.items():
         if isinstance(op, torch._ops.OpOverload) and str(op) in ADDED:
             table[op] = rule
+    for op in [op for op in table if str(op) in COUNTING_FROM_ZERO]:
+        table[op] = _counting_from_zero(table[op])
     return table
 
 

@@ -129,7 +129,7 @@ def import_exported(program: ExportedProgram, options: TorchOptions) -> Imported
     module = lowered.graph_module
     fakes = [node.meta.get("val") for node in module.graph.nodes if node.op == "placeholder"]
     arguments = [_fixed_value(lowered, spec) for spec in lowered.graph_signature.input_specs]
-    imported = import_graph(module, fakes, options, "exported")
+    imported = import_graph(module, fakes, options, "exported", program.range_constraints)
     static = {n for n, spec in enumerate(lowered.graph_signature.input_specs) if spec.kind in PARAMETERS}
     written = {spec.target for spec in lowered.graph_signature.output_specs if spec.kind in UPDATES}
     static -= {n for n, spec in enumerate(lowered.graph_signature.input_specs) if spec.target in written}
@@ -159,6 +159,7 @@ def exported_call(found: ImportedProgram) -> ProductCall:
         found.constants,
         updated,
         structure,
+        graph.conditions,
     )
 
 

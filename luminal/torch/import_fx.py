@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import operator
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -89,6 +89,8 @@ class ImportedGraph:
     bindings: list[SymbolBinding]
     hints: dict[str, int]
     fallbacks: Counter[str]
+    conditions: Sequence[SymbolBinding] = ()
+    """What the trace took for granted of sizes, by its text: 1 where it holds; none where Dynamo looks at it."""
 
 
 @dataclass
@@ -110,13 +112,14 @@ class FxImporter:
         module: torch.fx.GraphModule,
         *,
         shape_env: ShapeEnv | None = None,
+        promised: Mapping[Any, Any] | None = None,
         strict: bool = False,
         licences: Sequence[str] | None = None,
         name: str = "main",
     ) -> None:
         self.module, self.strict, self.name = module, strict, name
         self.licences = tuple(DEFAULT_LICENCES if licences is None else licences)
-        self.symbols = SymbolTable(shape_env)
+        self.symbols = SymbolTable(shape_env, promised)
         self.state = _State()
         self._copied: set[int] = set()
         """Storages of what is copied into inputs."""
@@ -161,6 +164,7 @@ class FxImporter:
             self.symbols.bindings(fakes, names),
             self.symbols.hints(),
             self.state.fallbacks,
+            self.symbols.conditions(fakes),
         )
 
     # ---- inputs ------------------------------------------------------------------------------------------------

@@ -37,6 +37,7 @@ class ProductCall:
     constants: Sequence[int] = ()
     updated: Sequence[int | None] = field(default_factory=list[int | None])
     structure: tuple[str, str] = ("", "")
+    conditions: Sequence[SymbolBinding] = ()
 
     @staticmethod
     def plain(inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> ProductCall:
@@ -70,6 +71,7 @@ class ProductCall:
             "outputs": [_output_data(slot) for slot in self.outputs],
             "updates": [list(pair) for pair in self.updates],
             "bindings": [_binding_data(binding) for binding in self.bindings],
+            "conditions": [_binding_data(condition) for condition in self.conditions],
             "given": [n for n, value in enumerate(self.fixed) if value is None],
             "arguments": len(self.fixed),
             "constants": list(self.constants),
@@ -110,7 +112,10 @@ class Product:
         bindings = [_read_binding(data) for data in call["bindings"]]
         self._outputs = [_read_output(data, reader) for data in call["outputs"]]
         updates = [(output, given) for output, given in call["updates"]]
-        imported = ImportedGraph(ModuleOp([]), slots, self._outputs, [], updates, bindings, {}, cast(Any, {}))
+        conditions = [_read_binding(data) for data in call["conditions"]]
+        imported = ImportedGraph(
+            ModuleOp([]), slots, self._outputs, [], updates, bindings, {}, cast(Any, {}), conditions
+        )
         self._readers = {binding.name: read_symbol(binding) for binding in bindings}
         self._graph = CompiledGraph(imported, program, constants, True, checked=True)
         self._arguments: list[Any] = [None] * call["arguments"]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import sympy
 import torch
 
 from luminal.errors import DTypeError, OptionError, ShapeError
+from luminal.torch.symbols import linear_parts
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,13 @@ class Signature:
             for number, name, fake in inputs
             if isinstance(fake, torch.Tensor)
         ]
+        self._multiples = [
+            (expected.number, axis, *parts)
+            for expected in self._inputs
+            for axis, size in enumerate(expected.sizes)
+            if not isinstance(size, int) and (parts := linear_parts(size)) is not None
+        ]
+        """Where sizes such as 2*s + 1 stand: number, axis, and the parts of `linear_parts`."""
 
     def check(self, arguments: Sequence[object]) -> None:
         """OptionError for an argument that is no tensor, DTypeError and ShapeError for one that is another than the
@@ -52,6 +60,8 @@ class Signature:
             for have, want in zip(given.shape, expected.sizes, strict=True):
                 if isinstance(want, sympy.Symbol):
                     symbols.setdefault(want, have)
+        for number, axis, symbol, factor, offset in self._multiples:
+            symbols.setdefault(symbol, (cast(torch.Tensor, arguments[number]).shape[axis] - offset) // factor)
         for expected in self._inputs:
             given = arguments[expected.number]
             assert isinstance(given, torch.Tensor)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any, cast
@@ -13,6 +13,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils._sympy import functions as sympy_functions
 from torch.utils._sympy.numbers import int_oo
 from torch.utils._sympy.printers import PythonPrinter
+from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
 from luminal.dim import (
     Dim,
@@ -57,11 +58,14 @@ class SymbolTable:
     """Translates the sizes of one FX graph.
 
     Where the shape environment has proven that a symbol is a multiple of m, the symbol is written as m times a new
-    one, so that `s // m * m` and `s` are one polynomial.
+    one, so that `s // m * m` and `s` are one polynomial.  `promised`: the ranges that an exported program has been
+    given, which go before those of its trace; nothing looks at guards of such a program, so none can be made.
     """
 
-    def __init__(self, shape_env: ShapeEnv | None) -> None:
-        self.shape_env = shape_env
+    def __init__(
+        self, shape_env: ShapeEnv | None, promised: Mapping[sympy.Symbol, ValueRanges[Any]] | None = None
+    ) -> None:
+        self.shape_env, self.promised = shape_env, promised
         self._symbols: dict[sympy.Symbol, Dim] = {}
         self._divisors: dict[sympy.Symbol, int] = {}
         self._derived: dict[sympy.Basic, Dim] = {}
@@ -122,7 +126,7 @@ class SymbolTable:
         return int(self._symint(value, env))
 
     def _open_env(self, question: str) -> ShapeEnv:
-        if self.shape_env is None or self.shape_env.frozen:
+        if self.shape_env is None or self.shape_env.frozen or self.promised is not None:
             raise UnsupportedOpError(f"{question} is not known, and can't be guarded any more")
         return self.shape_env
 
@@ -178,8 +182,7 @@ class SymbolTable:
         if self.shape_env is None or not cast(Any, expression).is_integer:
             raise UnsupportedOpError(f"the size {expression} has no symbolic form in Luminal")
         if expression not in self._derived:
-            range_ = self.shape_env.bound_sympy(cast(Any, expression))
-            low, high = _limits(range_)
+            low, high = _limits(bound_sympy(cast(Any, expression), self._ranges))
             self._derived[expression] = dim(f"derived_{len(self._derived)}", low, high)
         return self._derived[expression]
 
@@ -188,6 +191,29 @@ class SymbolTable:
 
         UnsupportedOpError for a size that no argument has: it depends on data.
         """
+        found = self._found(placeholders)
+        known = {
+            self._name(s): replace(b, name=self._name(s), divisor=self._divisors.get(s, 1))
+            for s, b in found.items()
+        }
+        for expression, value in self._derived.items():
+            name = _only_name(value)
+            known[name] = _computed(name, expression, found)
+        for name in names:
+            if name not in known:
+                raise UnsupportedOpError(f"the size {name} depends on data: no input of the graph has it")
+        return [known[name] for name in names]
+
+    def conditions(self, placeholders: Sequence[Any]) -> list[SymbolBinding]:
+        """The guards of an exported program's trace, each named by its text: 1 where it holds."""
+        if self.promised is None or self.shape_env is None:
+            return []
+        found = self._found(placeholders)
+        guards = dict.fromkeys(guard.expr for guard in self.shape_env.guards)
+        return [_computed(str(guard), guard, found) for guard in guards]
+
+    def _found(self, placeholders: Sequence[Any]) -> dict[sympy.Symbol, SymbolBinding]:
+        """Where each symbol's value comes from, undivided."""
         found: dict[sympy.Symbol, SymbolBinding] = {}
         for number, value in enumerate(placeholders):
             if isinstance(value, torch.SymInt):
@@ -196,20 +222,10 @@ class SymbolTable:
             if isinstance(value, torch.Tensor):
                 for axis, size in enumerate(value.shape):
                     self._bind(found, size, number, axis)
-        known = {
-            self._name(s): replace(b, name=self._name(s), divisor=self._divisors.get(s, 1))
-            for s, b in found.items()
-        }
-        for expression, value in self._derived.items():
-            uses = tuple(found[s] for s in sorted(cast(Any, expression).free_symbols, key=str) if s in found)
-            name = _only_name(value)
-            known[name] = SymbolBinding(
-                name, -1, None, code=PythonPrinter().doprint(cast(Any, expression)), uses=uses
-            )
-        for name in names:
-            if name not in known:
-                raise UnsupportedOpError(f"the size {name} depends on data: no input of the graph has it")
-        return [known[name] for name in names]
+        for number, value in enumerate(placeholders):
+            for axis, size in enumerate(value.shape if isinstance(value, torch.Tensor) else ()):
+                self._bind_multiple(found, size, number, axis)
+        return found
 
     def hints(self) -> dict[str, int]:
         """A representative value of each symbol, from the inputs that the graph was traced with."""
@@ -230,8 +246,14 @@ class SymbolTable:
         return self._symbols[symbol] * self._divisors.get(symbol, 1)
 
     def _range(self, symbol: sympy.Symbol) -> tuple[int, int | None]:
-        known = self.shape_env.var_to_range.get(symbol) if self.shape_env is not None else None
+        known = self._ranges.get(symbol)
         return (LOWEST, None) if known is None else _limits(known)
+
+    @property
+    def _ranges(self) -> dict[sympy.Symbol, ValueRanges[Any]]:
+        """What is known of each symbol now."""
+        traced = self.shape_env.var_to_range if self.shape_env is not None else {}
+        return {**cast(Any, traced), **(self.promised or {})}
 
     def _bind(
         self, found: dict[sympy.Symbol, SymbolBinding], size: SizeLike, number: int, axis: int | None
@@ -245,9 +267,39 @@ class SymbolTable:
             if isinstance(symbol, sympy.Symbol) and symbol not in found:
                 found[symbol] = SymbolBinding(str(symbol), number, axis)
 
+    def _bind_multiple(
+        self, found: dict[sympy.Symbol, SymbolBinding], size: SizeLike, number: int, axis: int
+    ) -> None:
+        """From a size such as 2*s + 1, where no argument has s itself."""
+        parts = None if isinstance(size, int) else linear_parts(size.node.expr)
+        if parts is not None and parts[0] not in found:
+            symbol, factor, offset = parts
+            uses = (SymbolBinding("size", number, axis),)
+            found[symbol] = SymbolBinding(
+                str(symbol), -1, None, code=f"(size - {offset}) // {factor}", uses=uses
+            )
+
     def _name(self, symbol: sympy.Symbol) -> str:
         divisor = self._divisors.get(symbol, 1)
         return str(symbol) if divisor == 1 else f"{symbol}_by_{divisor}"
+
+
+def _computed(name: str, expression: Any, found: Mapping[sympy.Symbol, SymbolBinding]) -> SymbolBinding:
+    uses = tuple(found[s] for s in sorted(expression.free_symbols, key=str) if s in found)
+    return SymbolBinding(name, -1, None, code=PythonPrinter().doprint(expression), uses=uses)
+
+
+def linear_parts(expression: Any) -> tuple[sympy.Symbol, int, int] | None:
+    """(s, a, b) of an expression a*s + b of one symbol, with whole a > 0 and b; None for any other."""
+    if len(expression.free_symbols) != 1:
+        return None
+    (symbol,) = expression.free_symbols
+    offset = expression.subs(symbol, 0)
+    factor = (expression - offset).coeff(symbol)
+    is_linear = (
+        factor.is_Integer and offset.is_Integer and factor > 0 and expression == factor * symbol + offset
+    )
+    return (symbol, int(factor), int(offset)) if is_linear else None
 
 
 def _limits(known: Any) -> tuple[int, int | None]:

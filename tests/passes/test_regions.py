@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from typing import Any
+
 import numpy as np
 import pytest
 
 from luminal.dialects.graph_op import DEFAULT_LICENCES
+from luminal.dialects.kernel.elementwise import evaluate_elementwise
 from luminal.dialects.kernel.region_interpreter import evaluate
 from luminal.dialects.kernel.region_ops import region_of, region_operation
 from luminal.dialects.kernel.region_text import parse_region, region_key, region_text
@@ -248,6 +252,23 @@ def test_sums_without_the_licence_are_loops_in_order() -> None:
     assert "reduce" not in text(regions)
     assert text(regions).count("= loop") == 2
     np.testing.assert_array_equal(interpret_regions(regions, [data], {})[0], interpret(graph, [data], {})[0])
+
+
+def test_what_no_step_of_a_loop_changes_is_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mean within a sum of squares in order: both loops go over one index."""
+    size, calls = 64, Counter[str]()
+
+    def counted(name: str, *given: Any) -> np.ndarray:
+        calls[name] += 1
+        return evaluate_elementwise(name, *given)
+
+    monkeypatch.setattr("luminal.dialects.kernel.region_interpreter.evaluate_elementwise", counted)
+    types = [tensor(1, size), tensor(size), tensor(size)]
+    same(
+        graph_of(types, layer_norm, licences=[]),
+        [numbers(*map(int, t.shape), dtype="float32") for t in types],
+    )
+    assert size < calls.total() < 10 * size
 
 
 # ---- keys

@@ -153,7 +153,9 @@ def attention(c: Context, xs: Sequence[Interval]) -> Interval:
     q, k, v = (wide(x) for x in xs[:3])
     scale = 1 / math.sqrt(max(q.shape[-1], 1))
     factor = narrow(exact(torch.tensor(scale, dtype=torch.float64)), q.dtype, ulps=1)
-    scores = matmul_of(iv.multiply(q, factor), k.each(lambda t: t.transpose(-1, -2)))
+    keys = k.each(lambda t: t.transpose(-1, -2))
+    # scaled before or after they are summed: what overflows in one order may not in the other
+    scores = iv.join(matmul_of(iv.multiply(q, factor), keys), iv.multiply(matmul_of(q, keys), factor))
     size = scores.low.abs().clamp(max=1e30) * 2.0**-20
     scores = settle(
         scores.low, scores.high, scores.may, q.dtype, ulps=4, error=torch.where(size == size, size, 0.0)

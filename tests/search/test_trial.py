@@ -13,7 +13,7 @@ from luminal.dialects.kernel.region_interpreter import evaluate
 from luminal.dialects.kernel.schedule import parse_schedule
 from luminal.dialects.kernel.terms import Affine, Argument, Region
 from luminal.dim import as_dim, dim
-from luminal.dtype import f32, f64, i64
+from luminal.dtype import bool_, f32, f64, i64
 from luminal.emit_cpu.jit import Target
 from luminal.plan.measure import HostMeasurer, host_machine
 from luminal.plan.native_kernels import KernelCompiler
@@ -203,3 +203,16 @@ def test_sizes_that_lead_outside_of_memory_are_not_tried() -> None:
     tight = b.region({"i": s}, [half * 2], [(b.read(0, {"i": 1}), {"i": 1})])
     assert hostile_data(tight, {"s": 4}, 0) is not None
     assert hostile_data(tight, {"s": 5}, 0) is None
+
+
+def test_sizes_that_lead_to_a_division_by_zero_are_not_tried() -> None:
+    """A guarded load whose address divides by a size: the processor would stop there."""
+    b = regions.Builder()
+    s = dim("s", min=0)
+    guard = b.table.apply(
+        "less_than", (b.table.index(Affine.of({"i": 1})), b.table.dimension(s)), "lt", bool_
+    )
+    item = b.table.read(0, Affine.of({"i": 1}, (-1) % s), f32, guard=guard)
+    region = b.region({"i": s}, [2 * s], [(item, {"i": 1})])
+    assert hostile_data(region, {"s": 3}, 0) is not None
+    assert hostile_data(region, {"s": 0}, 0) is None

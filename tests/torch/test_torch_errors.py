@@ -95,18 +95,21 @@ def test_an_index_out_of_range_is_found_before_anything_is_written() -> None:
 
 
 @RUNTIME
-@pytest.mark.parametrize("name", ["embedding", "gather", "scatter", "index_put"])
+@pytest.mark.parametrize("name", ["embedding", "gather", "scatter", "index_add", "index_copy", "index_put"])
 def test_every_kind_of_index_is_checked(name: str) -> None:
     functions: dict[str, Any] = {
         "embedding": lambda x, i: torch.nn.functional.embedding(i, x),
         "gather": lambda x, i: x.gather(0, i[:, None]),
         "scatter": lambda x, i: x.scatter(0, i[:, None], 1.0),
+        "index_add": lambda x, i: x.index_add(0, i, x[:2]),
+        "index_copy": lambda x, i: x.index_copy(0, i, x[:2]),
         "index_put": lambda x, i: x.index_put((i,), torch.tensor(1.0)),
     }
     run = compiled(functions[name])
     run(torch.randn(5, 3), torch.tensor([0, 4]))
-    with pytest.raises(IndexError):
-        run(torch.randn(5, 3), torch.tensor([0, 7]))
+    for wrong in (7, -6 if name == "index_put" else -1):
+        with pytest.raises(IndexError):
+            run(torch.randn(5, 3), torch.tensor([0, wrong]))
 
 
 def test_source_lines() -> None:

@@ -140,3 +140,53 @@ def test_sizes_that_do_not_fit_together_are_refused() -> None:
     assert paired(torch.ones(4, 4), torch.ones(4, 5)).tolist() == [9.0] * 4
     with pytest.raises(ShapeError, match=r"y has shape \[7, 5\], expected \[s\d+, 5\] with {'s\d+': 4}"):
         paired(torch.ones(4, 4), torch.ones(7, 5))
+
+
+class _Rows(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return (x @ x.t()).softmax(-1) @ x, x.roll(1, 0), torch.cat([x, x]), x.cumsum(0), x[None] + x[:, None]
+
+
+def test_sizes_are_what_was_promised_and_not_what_was_traced() -> None:
+    """A trace takes every symbol for 2 or more; the exported program holds from 0 on."""
+    program = export(_Rows(), (torch.randn(3, 4),), dynamic_shapes=({0: Dim("rows", min=0, max=8)},))
+    run = compile_exported(program, options=OPTIONS)
+    for rows in (0, 1, 3, 8):
+        x = torch.randn(rows, 4)
+        torch.testing.assert_close(run(x), _Rows()(x))
+    with pytest.raises(DimRangeError, match="0 to 8 was given 9"):
+        run(torch.ones(9, 4))
+
+
+def test_a_symbol_that_only_a_multiple_of_it_shows() -> None:
+    class Pairs(torch.nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            return x.view(x.shape[0] // 2, 2, 4).sum(1) + y.sum()
+
+    half = Dim("half", min=2, max=16)
+    given = (torch.randn(6, 4), torch.randn(10))
+    run = compile_exported(
+        export(Pairs(), given, dynamic_shapes=({0: 2 * half}, {0: 3 * half + 1})), options=OPTIONS
+    )
+    for rows, others in ((6, 10), (4, 7), (32, 49)):
+        x, y = torch.randn(rows, 4), torch.randn(others)
+        assert_same(run(x, y), Pairs()(x, y))
+    for rows, others in ((5, 7), (6, 13)):
+        with pytest.raises(ShapeError, match=r"expected \[.*s\d+.*\] with {'s\d+': \d}"):
+            run(torch.randn(rows, 4), torch.randn(others))
+
+
+def test_what_the_trace_took_for_granted_of_sizes_is_checked() -> None:
+    """The other branch is not in the program."""
+
+    class Branches(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            rows = x.shape[0]
+            return x * 2 if rows * rows > 20 and rows % 3 == 0 else x * 3
+
+    program = export(Branches(), (torch.ones(6, 4),), dynamic_shapes=({0: Dim.AUTO},))
+    run = compile_exported(program, options=OPTIONS)
+    assert run(torch.ones(9, 4)).tolist() == [[2.0] * 4] * 9
+    for rows in (3, 7):
+        with pytest.raises(ShapeError, match="traced for sizes with"):
+            run(torch.ones(rows, 4))

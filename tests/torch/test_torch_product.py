@@ -150,7 +150,7 @@ DAMAGES: list[tuple[Callable[[Path], object], type[LuminalError], str]] = [
     (lambda folder: (folder / "manifest.json").unlink(), ProductError, "has no manifest.json"),
     (lambda folder: (folder / "manifest.json").write_text("{"), ProductError, "manifest.json is damaged"),
     (edit(lambda m: m.pop("files")), ProductError, "is damaged, or of a product that was built before"),
-    (edit(lambda m: m.update(format=1)), ProductError, "has format 1, this version of luminal reads 2"),
+    (edit(lambda m: m.update(format=1)), ProductError, "has format 1, this version of luminal reads 3"),
     (edit(lambda m: m.pop("programs")), ProductError, "is damaged: KeyError"),
     (lambda folder: (folder / "weights.bin").unlink(), ProductError, "lacks weights.bin"),
     (lambda folder: (folder / "weights.bin").write_bytes(b"1"), ProductError, "checksum differs"),

@@ -67,12 +67,16 @@ class _Machine:
 
     def value(self, term: Term) -> Array:
         """The value of a term; its operands first, so that chains may have any length."""
-        if self.outer is not None and term not in self.varying:
+        if self._is_of_outer(term):
+            assert self.outer is not None
             return self.outer.value(term)
         if term not in self.values:
             for part in self._needed(term):
                 self.values[part] = self._compute(part)
         return self.values[term]
+
+    def _is_of_outer(self, term: Term) -> bool:
+        return self.outer is not None and term not in self.varying
 
     def _needed(self, term: Term) -> list[Term]:
         """Terms to compute for a term, in order; what a loop or a large sum holds is computed by it."""
@@ -83,7 +87,7 @@ class _Machine:
             part, expanded = stack.pop()
             if expanded:
                 order.append(part)
-            elif part not in seen and part not in self.values:
+            elif part not in seen and part not in self.values and not self._is_of_outer(part):
                 seen.add(part)
                 stack.append((part, True))
                 if part.op in ELEMENTWISE or part.op in ("load", "scan"):
@@ -238,14 +242,12 @@ class _Machine:
         index, identifier, carries = body.loop.index, body.loop.identifier, body.loop.carries
         inits, nexts = body.inits, body.nexts
         values = [self._spread(init, sorted(free)) for init, free in zip(inits, carries, strict=True)]
-        varying: set[Term] = set()
-        for term in postorder(nexts):
-            carried = term.op == "carry" and cast("tuple[int, int]", term.attribute)[0] == identifier
-            if carried or index in term.free or any(operand in varying for operand in term.operands):
-                varying.add(term)
+        varying = frozenset(
+            term for term in postorder(nexts) if index in term.free
+        )  # a carry has its loop's index
         for place in range(self.size(self.region.extents[index])):
             fixed = {**self.fixed, index: place}
-            inner = _Machine(self.region, self.arguments, self.dims, fixed, self, frozenset(varying))
+            inner = _Machine(self.region, self.arguments, self.dims, fixed, self, varying)
             inner.carries.update({(identifier, position): value for position, value in enumerate(values)})
             values = [inner._spread(term, sorted(free)) for term, free in zip(nexts, carries, strict=True)]
         return values
