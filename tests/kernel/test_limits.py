@@ -203,7 +203,7 @@ def test_what_is_needed_is_found() -> None:
     assert found(b.apply("mul", flipped, b.number(0.5))) == ["i + (-1)*j"]
     assert found(b.apply("mul", flipped, b.number(0.0))) == []
     equal = predicate(b.table, column, row, "eq")
-    assert found(b.apply("select", equal, x, low)) == ["i + (-1)*j", "j + (-1)*i"]
+    assert found(b.apply("select", equal, x, low)) == ["i + (-1)*j", "(-1)*i + j"]
     one = b.table.constant(1, i64)
     ones = b.table.apply("select", (before, b.table.constant(0, i64), one), None, i64)
     allowed = predicate(b.table, ones, b.table.constant(0, i64), "eq")
