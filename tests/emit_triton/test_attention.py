@@ -88,7 +88,7 @@ def test_infinite_scores_and_nan() -> None:
 def test_whole_blocks_that_a_mask_hides_are_left_out() -> None:
     """Where all values are finite, which a kernel before asks; else none is."""
     region = attention(f32, "causal")
-    form = next(f.region for f in folding(region, frozenset(LICENCES)) if f.name == "bounded folds of 64")
+    form = next(f.region for f in folding(region, frozenset(LICENCES)) if f.name == "folds of 64, bounded")
     (guard,) = (term.guard for term in form.terms() if term.op == "loop")
     assert guard is not None
     keeps = f"keep %{form.numbering()[guard]} as h:* at kernel: h:*:parallel jo:* ji:64:block e:16:block"

@@ -79,7 +79,7 @@ def attention(offset: Size, window: int | None) -> Region:
 
 
 def bounded(region: Region) -> Region:
-    return next(form.region for form in folding(region, LICENCES) if form.name == "bounded folds of 64")
+    return next(form.region for form in folding(region, LICENCES) if form.name == "folds of 64, bounded")
 
 
 def loop_of(region: Region) -> Term:
@@ -285,7 +285,7 @@ def test_a_loop_that_is_no_guarded_weighted_fold_has_no_limits(change: str) -> N
     if change == "step":
         text = text.replace("constant 0xbf800000", "constant 0xbf000000")
     if change == "factor":
-        text = text.replace("reduce.min [e ji jo]", "reduce.max [e ji jo]")
+        text = text.replace("reduce.min [jo]", "reduce.max [jo]")
     changed = parse_region("\n".join(lines) if change in ("guard", "start") else text)
     assert region_text(changed) != region_text(region)
     assert needed_by_loop(region.table, loop).conditions
