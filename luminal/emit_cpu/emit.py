@@ -32,7 +32,8 @@ from luminal.emit_cpu.tiles import TileWriter, guard_is_trivial
 ALIGNMENT = 64
 TINY_NANOSECONDS = 3000
 """below it, waking threads costs more than they save"""
-CHUNKS_PER_THREAD = 4
+CHUNKS_PER_THREAD, UNEVEN_CHUNKS_PER_THREAD = 4, 16
+"""and more where loops inside have limits, so that iterations differ in length"""
 MOST_CUTS = 10
 """Bounds of the pieces that a loop is cut into, at most"""
 
@@ -381,7 +382,9 @@ class LoopWriter:
             f.store(root[name], f.offset(context, "i64", position))
         chunks_place = f.offset(context, "i64", 3)
         threads = f.convert("sext", root["threads"], "i64")
-        chunks = f.index("smin", grid, f.index("mul", threads, CHUNKS_PER_THREAD))
+        uneven = any(isinstance(inner, ForOp) and inner.limits is not None for inner in op.walk())
+        each = UNEVEN_CHUNKS_PER_THREAD if uneven else CHUNKS_PER_THREAD
+        chunks = f.index("smin", grid, f.index("mul", threads, each))
         cost = self.emitter.function.cost
         enough = 2 if cost is None else max(2, -(-TINY_NANOSECONDS // max(cost.data, 1)))
         several, large = (

@@ -142,8 +142,9 @@ class Addresses:
             else:
                 begins = f"{atom(reach)} // {limit.step}"
                 first = begins if first == "0" else call("tl.maximum", first, begins)
-        if guard is None or not bounds.limits:
-            return first, last
-        return "0" if first == "0" else call("tl.where", guard, first, "0"), call(
-            "tl.where", guard, last, count
-        )
+        if guard is not None:
+            first = first if first == "0" else call("tl.where", guard, first, "0")
+            last = call("tl.where", guard, last, count)
+        name = op.loop.data.index
+        first = first if first == "0" else self.lines.let(f"{name}_first", first)
+        return first, last if last == count else self.lines.let(f"{name}_last", last)

@@ -67,7 +67,9 @@ def needed_by_loop(table: TermTable, loop: Term) -> Needed:
     if parts is None:
         return NOTHING_KNOWN
     for factors in (parts.factors, [unrounded(factor) for factor in parts.factors]):
-        found = needed_by_weights(table, parts.score, factors, parts.indices, loop.loop.carries)
+        found = needed_by_weights(
+            table, parts.score, factors, loop.loop.index, parts.place, loop.loop.carries
+        )
         if found.guard is loop.guard:
             return found
     return NOTHING_KNOWN
@@ -77,27 +79,32 @@ def needed_by_weights(
     table: TermTable,
     score: Term,
     factors: Sequence[Term],
-    indices: frozenset[str],
+    blocks: str,
+    place: str,
     carries: Sequence[frozenset[str]],
 ) -> Needed:
-    """What a weighted fold of some scores and factors needs of its indices; nothing is known where its guard would have
-    to be computed for each place that the conditions tell apart."""
-    found = conditions(score, indices, {identity_bits("max", score.dtype)})
+    """What a weighted fold of some scores and factors needs of its blocks and of the places in them; nothing is known
+    where its guard would have to be computed for each place that the conditions tell apart."""
+    found = conditions(score, frozenset({blocks, place}), {identity_bits("max", score.dtype)})
     common = frozenset.intersection(*carries)
-    guard = all_finite(table, factors, common) if found else None
+    inside = frozenset[str]().union(*(factor.free for factor in factors)) - common - {blocks}
+    guard = all_finite(table, factors, common, inside) if found else None
     around = frozenset[str]().union(*(condition.indices for condition in found))
     return NOTHING_KNOWN if guard is not None and guard.free & around else Needed(found, guard)
 
 
-def all_finite(table: TermTable, values: Iterable[Term], kept: frozenset[str]) -> Term | None:
-    """Whether all values are finite, for each place of the indices that are kept; None where there are no values."""
+def all_finite(
+    table: TermTable, values: Iterable[Term], kept: frozenset[str], inside: frozenset[str]
+) -> Term | None:
+    """Whether all values are finite, for each place of the indices that are kept: first over the indices that are
+    inside of a block, then over blocks; None where there are no values."""
     guard: Term | None = None
     for value in dict.fromkeys(values):
         zero = table.constant(to_bits(0.0, value.dtype), value.dtype)
         vanishes = table.apply("mul", (value, zero), None, value.dtype)
         every = predicate(table, vanishes, zero, "eq")
-        if every.free - kept:
-            every = table.reduce("min", every.free - kept, (every,))
+        for indices in (every.free & inside, every.free - inside - kept):
+            every = table.reduce("min", indices, (every,)) if indices else every
         guard = every if guard is None else table.apply("bits", (guard, every), "and", bool_)
     return guard
 

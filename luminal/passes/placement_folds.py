@@ -25,6 +25,9 @@ from luminal.passes.nest import OpenStage, PlacedFactor
 from luminal.passes.placement_memory import MemoryPlacement
 from luminal.passes.placement_state import Values
 
+SHORT = 64
+"""Reductions over fewer values, as of a window, run over all of them: their loops are better of known length."""
+
 
 class FoldPlacement(MemoryPlacement):
     """Reductions, scans and carried loops of the stage at hand."""
@@ -67,7 +70,8 @@ class FoldPlacement(MemoryPlacement):
         stage = self.stage
         group = self._reduction_group(term, indices)
         riders = self._riders(group, indices)
-        needed = NOTHING_KNOWN if riders else _needed_by_all(group)
+        is_short = all((self.region.extents[index].constant or SHORT) < SHORT for index in indices)
+        needed = NOTHING_KNOWN if riders or is_short else _needed_by_all(group)
 
         def identities() -> Values:
             return [self._identity(r.reduce.monoid, r, n) for r in group for n in range(len(r.operands))]

@@ -28,11 +28,11 @@ class Powers(NamedTuple):
 
 
 class WeightedParts(NamedTuple):
-    """The score of a weighted fold, the factors that its weights have, and the indices that it runs over."""
+    """The score of a weighted fold, the factors that its weights have, and the index of the places of a block."""
 
     score: Term
     factors: tuple[Term, ...]
-    indices: frozenset[str]
+    place: str
 
 
 def powers(table: TermTable, power: str, maximum: Term, score: Term, inner: str) -> Powers:
@@ -85,9 +85,8 @@ def weighted_parts(table: TermTable, loop: Term) -> WeightedParts | None:
             factors = [_factor(addend, weight) for addend in addends]
             if None in factors:
                 return None
-            indices = frozenset({inner[0], loop.loop.index})
             weighed = tuple(factor for factor in factors if factor is not None and factor is not weight)
-            return WeightedParts(score, weighed, indices)
+            return WeightedParts(score, weighed, inner[0])
     return None
 
 

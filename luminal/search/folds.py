@@ -284,7 +284,7 @@ class FoldSpeller:
                 addend = table.apply("mul", (addend, factor), None, dtype)
             following.append(next_sum(table, carry, found.scale, addend, group.inner))
         weighed = [factor for factor in factors if factor is not None]
-        needed = needed_by_weights(table, score, weighed, frozenset({group.outer, group.inner}), free)
+        needed = needed_by_weights(table, score, weighed, group.outer, group.inner, free)
         self.leaves_out |= needed.guard is not None
         guard = needed.guard if self.bounded else None
         inits = [low, *(zero for _ in sums)]

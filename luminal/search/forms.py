@@ -127,7 +127,7 @@ def folding(
         yield Form(f"folds of {block}", speller.region())
         if speller.leaves_out:
             bounded = FoldSpeller(region, classes, picks, block, bounded=True)
-            yield Form(f"bounded folds of {block}", bounded.region())
+            yield Form(f"folds of {block}, bounded", bounded.region())
 
 
 def may_fold(region: Region) -> bool:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from luminal.dialects.kernel.region_text import natural_key
 from luminal.dialects.kernel.schedule import Buffer, Factor, Schedule, Stage, Target
-from luminal.dialects.kernel.terms import Region, Term
+from luminal.dialects.kernel.terms import Region, Term, postorder
 from luminal.search.generate import Generator
 from luminal.search.machine import Machine
 from luminal.search.shapes import (
@@ -238,7 +238,7 @@ class GpuSchedules:
             yield from itertools.islice(dict.fromkeys(self._meeting()), most)
             return
         loops = [term for term in self.region.terms() if term.op == "loop"]
-        guards = tuple(loop.guard for loop in loops if loop.guard is not None)
+        guards = tuple(dict.fromkeys(part for loop in loops for part in _launches_before(loop)))
         yield from itertools.islice(dict.fromkeys(self._schedules(guards)), most)
         kept = tuple(dict.fromkeys(self.region.inner))
         if kept and not loops:
@@ -298,3 +298,10 @@ class GpuSchedules:
             free = sorted(strides, key=lambda index: (-abs(strides[index]), index))
             roots = tuple(term for n in positions for term in self.region.outputs[n].terms)
             yield _Group(self.shapes, roots, free, stops, tuple(Target(output=n) for n in positions))
+
+
+def _launches_before(loop: Term) -> Iterator[Term]:
+    """The guard of a loop, and what it reduces: first all blocks are looked at, then what was found of them."""
+    if loop.guard is not None:
+        yield from (term for term in postorder([loop.guard]) if term.op == "reduce" and term.dtype.is_bool)
+        yield loop.guard

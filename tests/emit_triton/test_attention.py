@@ -83,3 +83,21 @@ def test_infinite_scores_and_nan() -> None:
         given[0][:] = np.abs(given[0]) + 1
         given[1][16 * 30] = value
         check(form, SCHEDULE, given, {"s": 70}, 1e-4, reference=region)
+
+
+def test_whole_blocks_that_a_mask_hides_are_left_out() -> None:
+    """Where all values are finite, which a kernel before asks; else none is."""
+    region = attention(f32, "causal")
+    form = next(f.region for f in folding(region, frozenset(LICENCES)) if f.name == "folds of 64, bounded")
+    (guard,) = (term.guard for term in form.terms() if term.op == "loop")
+    assert guard is not None
+    keeps = f"keep %{form.numbering()[guard]} as h:* at kernel: h:*:parallel jo:* ji:64:block e:16:block"
+    for length, value in ((1, 0.0), (70, 0.0), (200, 0.0), (200, np.inf), (200, np.nan)):
+        given = inputs(region, length)
+        given[2][-1] = value
+        kernels = check(form, f"{SCHEDULE}; {keeps}", given, {"s": length}, 1e-4, reference=region)
+        assert len(kernels) == 2
+        count = "((s + 63) // 64)"
+        last = f"tl.where(work0_value, tl.minimum({count}, tl.cdiv(i * 16 + 16, 64)), {count})"
+        assert f"j_last = {last}" in kernels[1].source
+        assert "for j in range(0, j_last):" in kernels[1].source

@@ -107,11 +107,14 @@ def inputs(region: Region, length: int, kind: str) -> list[np.ndarray]:
 def test_every_spelling_of_attention_is_a_fold(name: str) -> None:
     region = SPELLINGS[name]
     found = list(folding(region, LICENCES))
-    assert [form.name for form in found] == ["folds of 64", "folds of 128"]
+    kinds = ("", ", bounded") if name == "causal" else ("",)
+    names = [f"folds of {block}{kind}" for block in (64, 128) for kind in kinds]
+    assert [form.name for form in found] == names
     for form in found:
         terms = form.region.terms()
         (loop,) = [term for term in terms if term.op == "loop"]
         assert len(loop.loop.carries) == 3  # the maximum, the sum of weights, and the weighted values
+        assert (loop.guard is not None) == form.name.endswith("bounded")
         assert not any(term.op == "reduce" and "j" in term.reduce.indices for term in terms)
 
 

@@ -18,6 +18,7 @@ from luminal.search.gpu_candidates import GpuCandidate, GpuPricer
 from luminal.search.gpu_launches import works_of
 from luminal.search.samples import Samples
 from tests.emit_triton.support import LICENCES, compare, numbers, run
+from tests.emit_triton.test_attention import attention
 from tests.emit_triton.test_products import gemm
 from tests.kernel import regions
 
@@ -197,3 +198,13 @@ def test_what_does_not_fit_a_device_comes_late() -> None:
         (work,) = works_of(first.function, {}, target.machine)
         assert work.fits(target.machine, first.options.warps, first.options.stages)
         assert not work.fits(target.machine, 1, 64)
+
+
+def test_blocks_that_a_mask_hides_have_no_price() -> None:
+    region, samples = attention(bf16, "causal"), Samples({"s": 16384})
+    seconds = {
+        form.name: next(PRICER.candidates(form.region, samples, coarse=True)).seconds[0]
+        for form in forms(region, frozenset(LICENCES))
+        if form.name.startswith("folds of 128")
+    }
+    assert seconds["folds of 128, bounded"] < 0.6 * seconds["folds of 128"]

@@ -89,3 +89,38 @@ def test_rows_without_any_key_are_what_eager_makes_of_them() -> None:
         torch.testing.assert_close(found, attention(q, k, v, mask), rtol=1e-4, atol=1e-5, equal_nan=True)
         assert bool(found[:, :, :5].isnan().all()) == lost
         assert lost or not found[:, :, :5].any()
+
+
+def window(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """The last queries of the keys, each of which sees forty keys up to its own."""
+    row = torch.arange(q.shape[-2])[:, None] + k.shape[-2] - q.shape[-2]
+    apart = row - torch.arange(k.shape[-2])
+    scores = (q @ k.transpose(-1, -2)).masked_fill((apart < 0) | (apart >= 40), float("-inf"))
+    return torch.softmax(scores, -1) @ v
+
+
+def triangle(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("attention", [causal, window, triangle], ids=lambda each: each.__name__)
+def test_hidden_blocks_are_left_out_as_long_as_values_are_finite(
+    attention: Attention, dtype: torch.dtype
+) -> None:
+    """Fewer queries than keys too; and an infinite value that some rows see and others do not."""
+    compiled = torch.compile(attention, backend="luminal", dynamic=True)
+    for queries, keys in ((300, 300), (77, 200), (200, 77)):
+        q, _, _ = tensors(queries)
+        _, k, v = tensors(keys)
+        k, v = (x[:, : 1 if attention is triangle else HEADS] for x in (k, v))
+        given = [x.to(dtype) for x in (q, k, v)]
+        tolerance = 6e-2 if dtype is torch.bfloat16 else 1e-5  # eager rounds the scores
+        torch.testing.assert_close(
+            compiled(*given), attention(*given), rtol=tolerance, atol=tolerance, equal_nan=True
+        )
+        given[2][0, 0, keys // 2, 3] = float("inf")
+        found, wanted = compiled(*given), attention(*(x.double() for x in given)).to(dtype)
+        if attention is triangle:  # eager leaves some of them out
+            wanted = torch.where(found.isnan() & (torch.arange(WIDTH) == 3), found, wanted)
+        torch.testing.assert_close(found, wanted, rtol=tolerance, atol=tolerance, equal_nan=True)
