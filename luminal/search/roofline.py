@@ -65,15 +65,20 @@ class Estimate:
 def traffic_seconds(shapes: Shapes, machine: Machine) -> float:
     """Every argument read once, as far as it is, and every output written; and what passes after the first read again,
     by one core."""
+    read, written = bytes_touched(shapes)
+    return (read + 2 * written + bytes_read_again(shapes, machine.l2)) / machine.bandwidth
+
+
+def bytes_touched(shapes: Shapes) -> tuple[int, int]:
+    """Bytes of the arguments, as far as they are read, and of the outputs."""
     region = shapes.region
     loaded = [0] * len(region.arguments)
     for term in region.terms():
         if term.op == "load":
             loaded[term.load.argument] += shapes.volume(term.free)
     sizes = ((a.elements.evaluate(shapes.values), a.dtype.size_bytes) for a in region.arguments)
-    count = sum(min(size, read) * width for (size, width), read in zip(sizes, loaded, strict=True))
-    count += sum(2 * o.elements.evaluate(shapes.values) * o.dtype.size_bytes for o in region.outputs)
-    return (count + bytes_read_again(shapes, machine.l2)) / machine.bandwidth
+    read = sum(min(size, count) * width for (size, width), count in zip(sizes, loaded, strict=True))
+    return read, sum(o.elements.evaluate(shapes.values) * o.dtype.size_bytes for o in region.outputs)
 
 
 def row_seconds(

@@ -1,7 +1,7 @@
 """Variants of candidates: the same loops and tiles, with one thing of another kind.
 
-Stores past the cache: a result that is larger than the last cache is not there when the next kernel reads it.  A plain
-store reads each line before it writes it; one past the cache only writes.
+Stores past the cache: where a kernel touches more than its part of the last cache, what it has written is driven out
+before the next kernel reads it.  A plain store reads each line before it writes it; one past the cache only writes.
 
 Fewer parallel loops: the generator makes leading loops parallel until there are many parts for every core.  A small
 region may do better on one core, which wakes no other; and one with a part for each core needs no more.
@@ -17,6 +17,7 @@ from dataclasses import replace
 from luminal.dialects.kernel.schedule import Schedule, Stage, Target
 from luminal.search.generate import Candidate, trips
 from luminal.search.machine import Machine
+from luminal.search.roofline import bytes_touched
 from luminal.search.shapes import Shapes
 
 LEADING = 8
@@ -25,6 +26,10 @@ WORTHWHILE = 0.95
 """What part of the model's seconds a variant with stores past the cache takes at most."""
 CLOSE = 1.5
 """How many times as long as all cores one core takes at most, by the model, where it is worth a candidate."""
+CACHE_PART = 0.5
+"""What part of the last cache a kernel has, beside others that share it."""
+LARGE_PART = 0.25
+"""What part of the bytes that a kernel touches an output is, at least, to be stored past the cache."""
 WIDEST_STORE = 64
 """Bytes of a store past the cache, at most."""
 
@@ -125,7 +130,7 @@ def _past_cache(candidate: Candidate, priced: Sequence[Shapes], machine: Machine
 
 def other_stores(schedule: Schedule, shapes: Shapes, machine: Machine) -> Schedule | None:
     """The schedule with stores past the cache where it has none, and plain ones where it has; None where no output is
-    larger than the last cache and is stored in whole vectors."""
+    large and is stored in whole vectors."""
     plain = _with_stores(schedule, frozenset())
     if plain != schedule:
         return plain
@@ -157,10 +162,11 @@ def _with_stores(schedule: Schedule, past_cache: frozenset[int]) -> Schedule:
 
 
 def _large_bytes(shapes: Shapes, outputs: Iterable[int], machine: Machine) -> int:
-    """Bytes of those outputs that are larger than the last cache."""
+    """Bytes of those outputs that are large, where the kernel touches more than its part of the last cache."""
+    touched = sum(bytes_touched(shapes))
     written = (shapes.region.outputs[number] for number in outputs)
     sizes = (each.elements.evaluate(shapes.values) * each.dtype.size_bytes for each in written)
-    return sum(size for size in sizes if size > machine.l3)
+    return sum(size for size in sizes if size > LARGE_PART * touched and touched > CACHE_PART * machine.l3)
 
 
 def _is_in_whole_vectors(shapes: Shapes, stage: Stage, number: int) -> bool:

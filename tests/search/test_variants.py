@@ -16,9 +16,10 @@ from luminal.search.candidates import is_legal, legal_candidates
 from luminal.search.generate import Candidate
 from luminal.search.machine import Machine
 from luminal.search.narrow import NARROW
-from luminal.search.roofline import Estimate
+from luminal.search.roofline import Estimate, bytes_touched
 from luminal.search.samples import Samples
 from luminal.search.seeds import mutants
+from luminal.search.shapes import Shapes
 from luminal.search.variants import LEADING
 from tests.emit_cpu.test_emit import check
 from tests.kernel.regions import Builder, Size, matmul
@@ -93,6 +94,12 @@ def test_what_is_not_stored_past_the_cache(why: str) -> None:
     else:
         region = matmul(64, 64, 512)
     assert not past_cache(candidates(region, machine))
+
+
+def test_what_is_read_beside_a_result_takes_its_part_of_the_last_cache() -> None:
+    touched = sum(bytes_touched(Shapes(doubled(64), {})))
+    assert past_cache(candidates(doubled(64), replace(HOST, l3=touched)))
+    assert not past_cache(candidates(doubled(64), replace(HOST, l3=2 * touched)))
 
 
 def test_a_mutation_stores_past_the_cache_or_no_longer() -> None:
