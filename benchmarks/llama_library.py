@@ -24,7 +24,7 @@ def library() -> Any:
         spec = find_spec("llama_cpp")
         assert spec is not None
         sys.modules["llama_cpp"] = module_from_spec(spec)
-    found = import_module("llama_cpp.llama_cpp")
+    found: Any = import_module("llama_cpp.llama_cpp")
     found.llama_backend_init()
     silent = found.llama_log_callback(lambda level, text, data: None)
     found.llama_log_set(silent, None)
