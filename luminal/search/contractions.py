@@ -142,8 +142,8 @@ class ContractionGenerator:
             others = tuple(root for root in view.roots if root is not contraction.reduction)
             extra = self._row_seconds(replace(view, roots=others), stops, lane, 1)
             for way in self._ways(contraction, lane):
-                if not contraction.rows and way.group == 1:
-                    continue
+                if not contraction.rows and way.group == 1 and not way.sources:
+                    continue  # a product of a vector gains nothing by panels that are not narrow
                 shifts = way.shifts
                 around = tuple(sorted(contraction.around, key=lambda index: index in shifts))
                 ordered = replace(contraction, around=around)
@@ -253,7 +253,7 @@ class ContractionGenerator:
             kept.append(self._packed_rows(view, contraction, way, tiling))
             along = self._contiguous(way.left, contraction) or row
             filling.append(self._packing(view, way.left, along, along is not row))
-        elif not _is_plain(way.left, view):
+        elif not _is_plain(way.left if row else widened(way.left) or way.left, view):
             return None
         if is_narrow_product(contraction.reduction):
             beside = [

@@ -20,17 +20,22 @@ def product(
     transposed: bool = False,
     constant: bool = False,
 ) -> Region:
-    """out[i, j] = sum over k of a[i, k] * b[k, j], or b[j, k], widened to the dtype of the sum; `constant`: b is."""
+    """out[i, j] = sum over k of a[i, k] * b[k, j], or b[j, k], widened to the dtype of the sum; `constant`: b is.
+
+    One row has no index i.
+    """
     rows, columns, inner = map(as_dim, (m, n, k))
     table = TermTable()
-    a = table.read(0, Affine.of({"i": inner, "k": 1}), dtypes[0])
+    row = {} if m == 1 else {"i": rows}
+    a = table.read(0, Affine.of({**dict.fromkeys(row, inner), "k": 1}), dtypes[0])
     strides = {"k": 1, "j": inner} if transposed else {"k": columns, "j": 1}
     b = table.read(1, Affine.of(strides), dtypes[1])
     left, right = (table.apply("cast", (x,), "none", total) for x in (a, b))
     result = table.reduce("sum", ["k"], (table.apply("mul", (left, right), None, total),))
-    output = Output(result, rows * columns, Affine.of({"i": columns, "j": 1}), indices=frozenset("ij"))
+    address = Affine.of({**dict.fromkeys(row, columns), "j": 1})
+    output = Output(result, rows * columns, address, indices=frozenset({"j", *row}))
     arguments = [Argument(dtypes[0], rows * inner), Argument(dtypes[1], inner * columns, constant)]
-    return Region(table, {"i": rows, "j": columns, "k": inner}, arguments, [output])
+    return Region(table, {**row, "j": columns, "k": inner}, arguments, [output])
 
 
 def integers(rng: np.random.Generator, size: int, dtype: DType) -> np.ndarray:

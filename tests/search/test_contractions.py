@@ -39,6 +39,8 @@ REGIONS: dict[str, tuple[Region, Mapping[str, int]]] = {
     "bf16": (product(7, 40, 66, (bf16, bf16), f32, constant=True), {}),
     "bf16 transposed": (product(S, 40, 65, (bf16, bf16), f32, transposed=True), {"s": 4}),
     "f16": (product(7, 40, 66, (f16, f16), f32, transposed=True, constant=True), {}),
+    "bf16 vector": (product(1, 40, 66, (bf16, bf16), f32, transposed=True, constant=True), {}),
+    "f16 vector": (product(1, 40, 66, (f16, f16), f32, transposed=True, constant=True), {}),
     "blocks": (blocks(3, 40, 4, 32), {}),
     "blocks, one row": (blocks(1, 40, 4, 32), {}),
     "blocks of nibbles, one row": (blocks(1, 40, 4, 32, nibbles=True), {}),
@@ -74,7 +76,7 @@ def test_schedules_are_right(name: str) -> None:
         grouped = "group" in str(candidate.schedule)
         kind = (candidate.form, grouped, candidate.kind, len(candidate.schedule.kept))
         seen.setdefault(kind, (candidate, of))
-    assert any("group" in str(each.schedule) for each, _ in seen.values()) == (name != "f16")
+    assert any("group" in str(each.schedule) for each, _ in seen.values()) == (not name.startswith("f16"))
     sample = sample_output(region, 0, arguments, dims)
     assert sample is not None
     for candidate, of in seen.values():
@@ -100,6 +102,7 @@ def test_no_candidate_is_refused() -> None:
         ("u8", "packed j:* k:* j:8 k:4"),
         ("bf16", "packed j:* k:* j:8 k:2"),
         ("f16", "packed j:* k:* j:8 "),
+        ("f16 vector", "packed j:* k:* j:8 "),
         ("blocks of u8", "packed j:* b:* l:* j:8 l:4"),
         ("blocks of u8", "packed j:* b:* j:8"),
         ("blocks of nibbles", "packed j:* b:* l:* j:8 l:4"),

@@ -151,3 +151,11 @@ def test_mistakes(tmp_path: Path) -> None:
     del file.tensors["blk.0.attn_q.weight"]
     with pytest.raises(ModelFileError, match="not those of the metadata"):
         file.model()
+
+
+def test_the_logits_of_the_last_tokens_alone(tmp_path: Path) -> None:
+    file = lm.load_gguf(write(tmp_path / "tiny.gguf"), activations=None)
+    ids, positions = torch.tensor([[7, 8, 9, 10]]), torch.arange(4)
+    with torch.no_grad():
+        whole, last = file.model()(ids, positions), file.model()(ids, positions, 2)
+    assert_same(last, whole[:, -2:], rtol=1e-5, atol=1e-6)

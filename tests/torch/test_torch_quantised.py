@@ -13,6 +13,7 @@ from torch import nn
 from torch_harness import assert_same, compiled
 
 import luminal as lm
+from luminal.dump import collect
 from luminal.errors import OptionError, ScalarError, ShapeError
 from luminal.nn import QuantisedEmbedding, QuantisedLinear
 from luminal.quantised import FORMATS
@@ -194,3 +195,43 @@ def test_blocks_spelled_in_f32_are_summed_as_integers() -> None:
         "a product of bytes" in name and verdict[0] == "+" for name, verdict in last["rewrites"].items()
     )
     assert last["launches"] == 1
+
+
+class Paired(nn.Module):
+    """Two products of the same rows: of one, neighbours are read apart; the other meets it in elementwise code."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = (linear(256, 64, "q8_0", "q8") for _ in range(2))
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        y, z = self.first(x), self.second(x)
+        a, b = y[..., ::2], y[..., 1::2]
+        return torch.stack([a * 0.5 - b, a + b * 0.5], -1).flatten(-2), nn.functional.silu(y) * z
+
+
+@pytest.mark.parametrize("rows", [1, 5])
+def test_a_product_is_one_region_of_bytes_whatever_reads_it(rows: int) -> None:
+    module, x = Paired(), torch.randn(rows, 256)
+    torch._dynamo.reset()
+    with torch.no_grad(), collect() as levels:
+        found = compiled(module)(x)
+        assert_same(found, module(x), rtol=1e-5, atol=1e-4)
+    (graph,) = levels
+    products = [region for region in graph["regions"].split("region ") if "i8 [16384] constant" in region]
+    assert len(products) == 2
+    for region in products:
+        assert region.count("i8 [16384] constant") == 1
+        assert re.search(rf"argument \d+ = i8 \[{rows * 256}\]\n", region), "rows are bytes in memory"
+
+
+def test_a_row_that_is_rounded_for_a_parameter_is_rounded_once() -> None:
+    layer = nn.Linear(256, 64, bias=False, dtype=torch.bfloat16).requires_grad_(False)
+    x = torch.randn(1, 256)
+    torch._dynamo.reset()
+    with torch.no_grad(), collect() as levels:
+        found = compiled(lambda x: layer(x.bfloat16()))(x)
+        assert_same(found, layer(x.bfloat16()), rtol=2e-2, atol=1e-2)
+    (graph,) = levels
+    (product,) = [region for region in graph["regions"].split("region ") if "bf16 [16384]" in region]
+    assert "= bf16 [256]" in product or "\ninner " in product, "the row is in memory, or a stage of its own"
