@@ -25,7 +25,7 @@ from luminal.plan.bindings import Bindings, Bound
 from luminal.plan.constants import Constant, Epoch, data_array, packed_array
 from luminal.plan.frames import Frame
 from luminal.plan.kernels import InterpretedKernel, Kernel, memory_view
-from luminal.plan.library import as_torch, run_library
+from luminal.plan.library import View, run_library
 from luminal.plan.native_entry import CHECK_FAILED, FrameLayout, segment_names, unpack_status
 from luminal.plan.plan import KernelStep, LibraryStep, Plan, Storage
 from luminal.plan.planned import Planned
@@ -71,6 +71,8 @@ class PlanExecutable(Planned):
         self._segments = self._native_segments(entry)
         self._start = _SEGMENT(entry["start"])
         self._sizes: dict[tuple[tuple[int, ...], int], int] = {}
+        self._views: dict[tuple[int, tuple[int, ...]], tuple[list[View], ...]] = {}
+        """Of library steps, by step and sizes: operands and outputs."""
         self._frames: list[Frame] = []
         self._bindings = Bindings(self._constants, self._bind)
         self._bound = self._bindings.current
@@ -267,22 +269,28 @@ class PlanExecutable(Planned):
         step = self.plan.steps[number]
         assert isinstance(step, LibraryStep)
         values = dict(zip(self.dim_names, dims, strict=True))
-
-        def view(value: int) -> Array:
-            fact = self.plan.values[value]
-            flat = memory_view(
-                frame.slots[self.layout.exposed[value]], fact.elements.evaluate(values), fact.dtype
+        views = self._views.get((number, dims))
+        if views is None:
+            if len(self._views) >= REMEMBERED:
+                self._views.clear()
+            views = self._views[number, dims] = tuple(
+                [self._view(value, values) for value in side] for side in (step.arguments, step.outputs)
             )
-            shape = tuple(size.evaluate(values) for size in fact.shape)
-            strides = tuple(stride.evaluate(values) * fact.dtype.size_bytes for stride in fact.strides)
-            return np.lib.stride_tricks.as_strided(flat, shape, strides)
-
+        operands, outputs = ([view.at(frame.slots[view.slot]) for view in side] for side in views)
         try:
-            sides = (step.arguments, step.outputs)
-            operands, outputs = ([as_torch(view(value)) for value in side] for side in sides)
             run_library(step.op, dict(step.attributes), operands, outputs, values)
         except LuminalError as error:
             raise type(error)(with_sources(str(error), step.sources)) from error
+
+    def _view(self, value: int, values: Mapping[str, int]) -> View:
+        fact = self.plan.values[value]
+        return View(
+            self.layout.exposed[value],
+            fact.elements.evaluate(values) * fact.dtype.size_bytes,
+            fact.dtype.torch,
+            tuple(size.evaluate(values) for size in fact.shape),
+            tuple(stride.evaluate(values) for stride in fact.strides),
+        )
 
     def _fail(self, status: int, dims: tuple[int, ...]) -> None:
         """Raise what a nonzero status says."""

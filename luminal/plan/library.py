@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from numpy.typing import NDArray
 
@@ -20,6 +21,26 @@ FEW = 4
 """A selection is worth trying where it is for less than one element of so many."""
 Operation = Callable[[Mapping[str, Any], Tensors, Mapping[str, int], Tensors], Tensors]
 """Attributes, operands, sizes and the memory of the results, which it may write to; gives the results."""
+
+
+class View(NamedTuple):
+    """How a tensor of a plan lies in memory, for the sizes of a call: the slot with its address, its bytes, strides in
+    elements."""
+
+    slot: int
+    size: int
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+    def at(self, address: int) -> torch.Tensor:
+        """The tensor there; somebody else keeps the memory."""
+        import torch
+
+        if not self.size:
+            return torch.empty_strided(self.shape, self.strides, dtype=self.dtype)
+        memory = (ctypes.c_char * self.size).from_address(address)
+        return torch.frombuffer(memory, dtype=self.dtype).as_strided(self.shape, self.strides)
 
 
 def as_torch(array: Array) -> torch.Tensor:

@@ -7,11 +7,12 @@ under a number, and such a graph is not.
 
 from __future__ import annotations
 
-import ctypes
+import functools
 import itertools
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,6 +41,7 @@ FALLBACKS: Counter[str] = Counter()
 
 _OBJECTS: dict[int, Any] = {}
 _NUMBERS = itertools.count()
+_AS_IT_IS = nullcontext()
 
 
 def carried_type(fake: torch.Tensor, symbols: SymbolTable) -> TensorType:
@@ -153,7 +155,7 @@ def call_extern(
 
     `outputs`: memory of the results; a payload that names an overload `into` has its result there.
     """
-    call = json.loads(payload)
+    call = _parsed(payload)
 
     def decode(value: Any) -> Any:
         if isinstance(value, list):
@@ -173,7 +175,7 @@ def call_extern(
     if outputs and "into" in call:
         function, written = decode(call["into"]), {"out": outputs[0]}
     keywords = {key: decode(value) for key, value in call["kwargs"].items()}
-    with torch.no_grad():
+    with torch.no_grad() if torch.is_grad_enabled() else _AS_IT_IS:
         result = function(*map(decode, call["args"]), **keywords, **written)
     if not call["results"]:
         return [torch.zeros(1, dtype=torch.uint8)]
@@ -181,6 +183,12 @@ def call_extern(
     return [
         to_carrier(tensor.detach()).contiguous() for tensor in results if isinstance(tensor, torch.Tensor)
     ]
+
+
+@functools.lru_cache(4096)
+def _parsed(payload: str) -> dict[str, Any]:
+    """What a payload says, which must not be changed."""
+    return json.loads(payload)
 
 
 def _find_op(name: str) -> Any:
@@ -201,14 +209,3 @@ _DECODE: dict[str, Callable[[Any, Mapping[str, int]], Any]] = {
     "device": lambda content, _: torch.device(content),
     "object": lambda content, _: _OBJECTS[content],
 }
-
-
-def tensor_at(pointer: int, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-    """A tensor over memory that somebody else owns: row-major at an address."""
-    count = 1
-    for size in shape:
-        count *= size
-    if count == 0:
-        return torch.empty(tuple(shape), dtype=dtype)
-    memory = (ctypes.c_char * (count * dtype.itemsize)).from_address(pointer)
-    return torch.frombuffer(memory, dtype=dtype, count=count).view(tuple(shape))
