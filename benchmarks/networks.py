@@ -55,11 +55,15 @@ def of_transformers(name: str, head: str, tiny: bool, **config: Any) -> nn.Modul
     transformers = importlib.import_module("transformers")
     settings = {**config, **TINY[name]} if tiny else config
     model: nn.Module = getattr(transformers, name + head)(getattr(transformers, f"{name}Config")(**settings))
+    return _kept_alive(model).eval()
+
+
+def _kept_alive(model: nn.Module) -> nn.Module:
+    """The model with other values in its convolutions: their own initial ones shrink an image to nothing."""
     for layer in model.modules():
         if isinstance(layer, nn.Conv2d):
-            # their own initial values shrink an image to nothing
             nn.init.kaiming_normal_(layer.weight)
-    return model.eval()
+    return model
 
 
 class First(nn.Module):
@@ -145,7 +149,7 @@ def efficientnet_lite0(tiny: bool) -> nn.Module:
             layers.append(Inverted(channels, outputs, expand, kernel, stride if place == 0 else 1))
             channels = outputs
     layers += [Norm(channels, 1280, 1), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(1280, 1000)]
-    return nn.Sequential(*layers).eval()
+    return _kept_alive(nn.Sequential(*layers)).eval()
 
 
 class UNetBlock(nn.Module):

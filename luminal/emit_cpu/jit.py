@@ -107,10 +107,10 @@ class Target:
 
 
 @cache
-def _machine(target: Target) -> Any:
+def _machine(target: Target, level: int = 3) -> Any:
     _initialize()
     return llvm.Target.from_triple(target.triple).create_target_machine(
-        cpu=target.cpu, features=target.features, opt=3, reloc="pic", codemodel="small", jit=True
+        cpu=target.cpu, features=target.features, opt=level, reloc="pic", codemodel="small", jit=True
     )
 
 
@@ -132,10 +132,11 @@ def _optimized(text: str, target: Target) -> Any:
     return module
 
 
-def compile_object(text: str, target: Target) -> bytes:
-    """The relocatable object of a module's text. RuntimeError where LLVM refuses the text."""
+def compile_object(text: str, target: Target, quickly: bool = False) -> bytes:
+    """The relocatable object of a module's text; `quickly`: in a time that grows as the text does, of code that hardly
+    matters. RuntimeError where LLVM refuses the text."""
     with _lock:
-        return _machine(target).emit_object(_optimized(text, target))
+        return _machine(target, 0 if quickly else 3).emit_object(_optimized(text, target))
 
 
 def assembly(text: str, target: Target) -> str:

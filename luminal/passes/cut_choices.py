@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from luminal.dialects.kernel.terms import Region, Term, postorder
 from luminal.dim import as_dim, known_equal, known_less, product
 from luminal.passes.cuts import Cuts, Group, Partition
+from luminal.passes.index_algebra import reshape_groups
 from luminal.passes.region_former import Instance
 from luminal.passes.region_terms import RegionTooLargeError
 from luminal.passes.value_graph import REDUCTIONS, SPLATS, VIEWS, Value
@@ -85,6 +86,7 @@ class _First:
         self.blocks = {value.number for value in blocks}
         for value in self.graph.values:
             self._keep_reduced(value)
+            self._keep_nested(value)
         self.weights, self.loads = self._weigh()
         for value in (*contractions, *blocks):
             self._keep_operands(value)
@@ -218,6 +220,23 @@ class _First:
         if made:
             self._keep(source)
 
+    def _keep_nested(self, value: Value) -> None:
+        """Keep other reductions that vary along what a reduction folds: no nest of loops would hold them, and regions
+        of steps that follow each other, as those of a recurrent network, are not formed whole to find that out."""
+        if value.op not in REDUCTIONS:
+            return
+        stack = [(value.operands[0], frozenset(value.integers("axes")))]
+        seen: set[tuple[int, frozenset[int]]] = set()
+        while stack:
+            found, axes = stack.pop()
+            if not axes or (found.number, axes) in seen or found.number in self.roots:
+                continue
+            seen.add((found.number, axes))
+            if found.op in REDUCTIONS and found.number not in self.blocks:
+                self._keep(found)
+            elif found.is_elementwise or found.op in VIEWS:
+                stack += [(operand, _along(found, operand, axes)) for operand in found.operands]
+
     def _weigh(self) -> tuple[list[int], list[int]]:
         """For each value, the arithmetic and the loads of computing one element from the roots so far.
 
@@ -293,6 +312,23 @@ class _First:
             readers = {number} if number in self.roots else reach[number]
             for operand in value.operands:
                 reach[operand.number] |= readers
+
+
+def _along(value: Value, operand: Value, axes: frozenset[int]) -> frozenset[int]:
+    """The axes of an operand of elementwise code or a view along which it varies where the value does along `axes`."""
+    if value.op == "permute":
+        order = value.integers("order")
+        axes = frozenset(order[axis] for axis in axes)
+    elif value.op == "window" and len(operand.shape) in axes:
+        axes |= {value.integer("axis")}
+    elif value.op == "reshape":
+        axes = frozenset(
+            axis
+            for ours, theirs in reshape_groups(operand.shape, value.shape)
+            if axes & {*theirs}
+            for axis in ours
+        )
+    return frozenset(axis for axis in axes if axis < len(operand.shape) and operand.shape[axis] != 1)
 
 
 def is_contraction(value: Value) -> bool:

@@ -18,6 +18,10 @@ from luminal.emit_cpu.sorting import SYMBOLS, private_bytes, sort_text
 from luminal.passes.ordered_writes import check_order
 from luminal.passes.place import place
 
+LONG_ENTRY = 60_000
+"""Characters of entry functions, about a thousand for a launch, from which on they are compiled quickly: LLVM's
+time for the best code grows as the square, and what runs takes microseconds beside kernels."""
+
 
 @dataclass(frozen=True, slots=True)
 class KernelSource:
@@ -79,16 +83,16 @@ class KernelCompiler:
     def entry(self, text: str) -> tuple[str, bytes]:
         """The key and the object of a plan's entry functions."""
         key = object_key(text, self.target)
-        return key, self._object(text, key, True)
+        return key, self._object(text, key, True, len(text) > LONG_ENTRY)
 
-    def _object(self, text: str, key: str, keep: bool) -> bytes:
+    def _object(self, text: str, key: str, keep: bool, quickly: bool = False) -> bytes:
         image = self.objects.get(key)
         if image is None:
             image = read_entry(key) if self.use_cache else None
             if image is not None:
                 self.objects[key] = image
                 return image
-            image = self.objects[key] = compile_object(text, self.target)
+            image = self.objects[key] = compile_object(text, self.target, quickly)
         if keep and self.use_cache:
             write_entry(key, image)
         return image

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks import networks
 from luminal.bench.case import Case, LeftOutError, Peer, Program, load_peer, load_suite, peer_file, suite_file
 from luminal.bench.check import TOLERANCE, error_of
 from luminal.bench.torch_program import arrays, exact, in_torch, least_mbytes
@@ -102,3 +103,11 @@ def test_a_stored_model_is_the_same_in_llama_cpp_and_with_activations_in_bytes(c
     with torch.inference_mode():
         own, plain = program.luminal(*program.inputs), program.module(*program.inputs)
     assert 0 < (own - plain).abs().max() <= TOLERANCE[case.dtype] * plain.abs().max()
+
+
+def test_an_image_reaches_the_logits_of_the_whole_network() -> None:
+    torch.manual_seed(0)
+    network = networks.efficientnet_lite0(tiny=False)
+    with torch.inference_mode():
+        first, second = (network(torch.randn(1, 3, 64, 64)) for _ in range(2))
+    assert (first - second).abs().max() > 1e-2

@@ -12,6 +12,7 @@ from luminal.dialects.primitive.interpreter import interpret
 from luminal.dim import as_dim, dim
 from luminal.dtype import bf16, i32, i64
 from luminal.errors import DivisionByZeroError, IndexOutOfRangeError, ShapeError
+from luminal.passes import cut_choices
 from luminal.passes.cut_choices import (
     conflicting_reductions,
     initial_cuts,
@@ -391,6 +392,49 @@ def test_what_would_be_computed_at_too_many_points_is_kept() -> None:
     partition = Partition.of(graph)
     with pytest.raises(RegionTooLargeError, match="keep it in memory"):
         instances(partition, Cuts())
+
+
+def test_steps_of_a_recurrent_network_are_kept_before_their_regions_are_formed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of one row: each step is a product of a vector, read in two halves, which the next product needs whole."""
+
+    def body(b: PrimitiveBuilder, x, weight):
+        for _ in range(12):
+            wide = b.expand(b.reshape(x, (1, 4)), (8, 4))
+            both = b.sum_reduce(b.mul(wide, weight), [1])
+            first, second = (b.slice(both, [start], [4]) for start in (0, 4))
+            x = b.mul(b.exp2(first, "2"), second)
+        return x
+
+    graph = graph_of([tensor(4), tensor(8, 4)], body)
+    partition = Partition.of(graph)
+    formed: list[Cuts] = []
+    found = cut_choices.instances
+    monkeypatch.setattr(cut_choices, "instances", lambda p, cuts: formed.append(cuts) or found(p, cuts))
+    cuts = initial_cuts(partition)
+    assert len(formed) == 1
+    *read, last = (v.number for v in partition.graph.values if v.op == "sum_reduce")
+    assert {*read} <= cuts.kept and last not in cuts.kept
+    monkeypatch.undo()
+    same(graph, [numbers(4) / 9, numbers(8, 4) / 40])
+
+
+def test_a_maximum_within_the_sum_of_its_row_is_not_kept() -> None:
+    """It does not vary along the row, whatever the views between say."""
+
+    def body(b: PrimitiveBuilder, x):
+        greatest = b.max_reduce(x, [1])
+        wide = b.expand(b.reshape(greatest, (3, 1, 1)), (3, 2, 4))
+        less = b.add(b.reshape(x, (3, 2, 4)), wide)
+        return b.sum_reduce(b.reshape(b.permute(less, [0, 2, 1]), (3, 8)), [1])
+
+    graph = graph_of([tensor(3, 8)], body)
+    partition = Partition.of(graph)
+    assert not any(
+        partition.graph.values[number].op == "max_reduce" for number in initial_cuts(partition).kept
+    )
+    assert len(same(graph, [numbers(3, 8)]).steps) == 1
 
 
 def test_a_product_of_other_things_behind_a_product_is_kept() -> None:
