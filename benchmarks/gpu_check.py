@@ -10,231 +10,40 @@ is reported, and the others go on.  benchmarks/README.md says what a machine wit
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import signal
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from benchmarks.gpu_models import DecoderLayer, attention, causal, plain_attention
+from benchmarks.gpu_bench import Bench, Row, relative_error
+from benchmarks.gpu_kinds import kinds
+from benchmarks.gpu_models import LLAMA, WEIGHTS, DecoderLayer, causal, plain_attention, token
+from benchmarks.gpu_traffic import MOST_TRAFFIC, token_traffic
 
 ROOT = Path(__file__).resolve().parents[1]
 TOTAL = 465.0
 """Seconds of all sections together."""
-RUNS, FLUSH_BYTES = 20, 512 << 20
-Row = dict[str, Any]
-
-
-@dataclass
-class Bench:
-    """Where a section runs, and how it times."""
-
-    dry: bool
-
-    @property
-    def device(self) -> str:
-        return "cpu" if self.dry else "cuda"
-
-    def size(self, real: int, dry: int) -> int:
-        return dry if self.dry else real
-
-    def randn(self, *shape: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
-        return torch.randn(shape, device=self.device).to(dtype)
-
-    def luminal(self, function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
-        """The function through Luminal; options are those of its backend."""
-        from luminal.torch.backend import Backend
-
-        backend = Backend("luminal_gpu_check", "sm_90" if self.dry else None)
-        chosen = {"strict": True, **({"candidates": 1} if self.dry else {}), **options}
-        return torch.compile(function, backend=backend, dynamic=False, fullgraph=True, options=chosen)
-
-    def seconds(self, run: Callable[[], Any]) -> float:
-        """The median of some calls, each with cold caches."""
-        run()
-        run()
-        if self.dry:
-            start = time.perf_counter()
-            run()
-            return time.perf_counter() - start
-        flush = torch.empty(FLUSH_BYTES, dtype=torch.uint8, device="cuda")
-        taken: list[float] = []
-        for _ in range(RUNS):
-            start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-            flush.zero_()
-            start.record()
-            run()
-            end.record()
-            end.synchronize()
-            taken.append(start.elapsed_time(end) / 1e3)
-        return statistics.median(taken)
-
-    def compare(
-        self,
-        case: str,
-        function: Callable[..., Any],
-        inputs: tuple[Any, ...],
-        tolerance: float,
-        work: dict[str, float],
-        peers: dict[str, Callable[[], Any]] | None = None,
-        inductor: bool = True,
-    ) -> Iterator[Row]:
-        """Rows of Luminal, checked against eager, of eager, of Inductor at its best, and of others.
-
-        `work`: "flop" and "bytes" of one call.
-        """
-        torch._dynamo.reset()
-        wanted = function(*inputs)
-        begin = time.perf_counter()
-        ours = self.luminal(function)
-        found = ours(*inputs)
-        compiling = time.perf_counter() - begin
-        error = relative_error(found, wanted)
-        yield self._row(case, "luminal", lambda: ours(*inputs), work) | {
-            "compile_seconds": compiling,
-            "error": error,
-            "ok": error <= tolerance,
-        }
-        yield self._row(case, "eager", lambda: function(*inputs), work)
-        for name, run in (peers or {}).items():
-            yield self._row(case, name, run, work)
-        if inductor and not self.dry:
-            torch._dynamo.reset()
-            best = torch.compile(function, mode="max-autotune-no-cudagraphs", dynamic=False)
-            yield self._row(case, "inductor max-autotune", lambda: best(*inputs), work)
-
-    def _row(self, case: str, what: str, run: Callable[[], Any], work: dict[str, float]) -> Row:
-        try:
-            seconds = self.seconds(run)
-        except Exception as error:
-            return {"case": case, "what": what, "ok": False, "failed": one_line(error)}
-        rates = {
-            "tflops": work.get("flop", 0.0) / seconds / 1e12,
-            "gbytes": work.get("bytes", 0.0) / seconds / 1e9,
-        }
-        return {"case": case, "what": what, "ok": True, "us": seconds * 1e6, **rates}
-
-
-def relative_error(found: Any, wanted: Any) -> float:
-    """The largest difference of two results, over the largest value; infinite where only one has a NaN."""
-    pairs = zip(flat(found), flat(wanted), strict=True)
-    return max((_error(one.double(), other.double()) for one, other in pairs), default=0.0)
-
-
-def _error(found: torch.Tensor, wanted: torch.Tensor) -> float:
-    if found.shape != wanted.shape or not torch.equal(found.isnan(), wanted.isnan()):
-        return float("inf")
-    if not wanted.numel():
-        return 0.0
-    same = found == wanted  # infinities, too
-    difference = torch.where(same, 0.0, (found - wanted).abs()).nan_to_num(0.0, float("inf"))
-    finite = torch.where(wanted.isfinite(), wanted.abs(), 0.0)
-    return float(difference.max() / finite.max().clamp(min=1e-6))
-
-
-def flat(value: Any) -> list[torch.Tensor]:
-    return [value] if isinstance(value, torch.Tensor) else [each for part in value for each in flat(part)]
-
-
-def one_line(error: BaseException) -> str:
-    inner = getattr(error, "inner_exception", None) or error
-    lines = [line.strip() for line in str(inner).splitlines() if line.strip()]
-    return f"{type(inner).__name__}: {' | '.join(lines[:3])[:400]}"
 
 
 # ---- what is checked -------------------------------------------------------------------------------------------
-
-
-def kinds(bench: Bench) -> Iterator[Row]:
-    """Every kind of kernel once, one candidate of each, against eager."""
-    n, m = bench.size(1000, 20), bench.size(513, 9)
-
-    def f32(*shape: int) -> torch.Tensor:
-        return bench.randn(*shape, dtype=torch.float32)
-
-    def positions(count: int, below: int) -> torch.Tensor:
-        return torch.randint(0, below, (count,), device=bench.device)
-
-    half, narrow = torch.float16, torch.bfloat16
-    x, y, square = f32(n, m), f32(n, m), bench.size(256, 16)
-    cases: dict[str, tuple[Callable[..., Any], tuple[Any, ...], float]] = {
-        "elementwise": (lambda a, b: torch.sin(a) * torch.exp(b) + torch.tanh(a).abs().sqrt(), (x, y), 1e-5),
-        "integers": (lambda a: (a * 3 // 2 % 7, a >> 1, a ^ 5), (positions(n, 1000),), 0.0),
-        "comparisons and select": (lambda a, b: torch.where(a > b, a, -b), (x, y), 0.0),
-        "sum of rows": (lambda a: a.sum(1), (x,), 1e-5),
-        "sum of columns": (lambda a: a.sum(0), (x,), 1e-5),
-        "sum of everything": (lambda a: a.sum(), (x.abs(),), 1e-5),
-        "maximum with NaN": (lambda a: a.amax(1), (x.index_fill(1, positions(1, m), float("nan")),), 0.0),
-        "argmax": (lambda a: a.argmax(1), (x,), 0.0),
-        "cumulative sum": (lambda a: a.cumsum(1), (x,), 1e-4),
-        "softmax": (lambda a: a.softmax(1), (x,), 1e-5),
-        "softmax with rows of -inf": (lambda a: a.softmax(1), (x.index_fill(0, positions(1, n), -float("inf")),), 1e-5),
-        "layer norm": (lambda a: torch.nn.functional.layer_norm(a, (m,)), (x,), 1e-4),
-        "rms norm": (lambda a: torch.nn.functional.rms_norm(a, (m,)), (x,), 1e-4),
-        "product f32": (torch.matmul, (f32(square, m), f32(m, square)), 1e-4),
-        "product f16": (torch.matmul, (bench.randn(square, 64, dtype=half), bench.randn(64, square, dtype=half)), 4e-3),
-        "product bf16": (torch.matmul, (bench.randn(square, 64), bench.randn(64, square)), 2e-2),
-        "product bf16, odd sizes": (torch.matmul, (bench.randn(7, 33), bench.randn(33, 5)), 2e-2),
-        "batched product": (torch.matmul, (bench.randn(3, square, 32), bench.randn(3, 32, square)), 2e-2),
-        "matrix and vector": (torch.matmul, (f32(n, m), f32(m)), 1e-4),
-        "product and what follows": (
-            lambda a, b, c: torch.nn.functional.gelu(a @ b + c),
-            (bench.randn(square, 64), bench.randn(64, square), bench.randn(square)),
-            2e-2,
-        ),
-        "attention": (attention, tuple(bench.randn(2, 2, square, 64) for _ in range(3)), 2e-2),
-        "causal attention f32": (causal, tuple(f32(1, 2, square, 32) for _ in range(3)), 1e-4),
-        "convolution": (torch.nn.functional.conv2d, (f32(2, 3, 16, 16), f32(4, 3, 3, 3)), 1e-4),
-        "embedding": (lambda w, i: w[i], (x, positions(17, n)), 0.0),
-        "scatter": (lambda a, i, b: a.index_add(0, i, b), (x, positions(5, n), f32(5, m)), 1e-5),
-        "views": (lambda a: (a.t()[1:, ::2].flip(0) + 1.0, torch.cat([a, a], 1)), (x,), 0.0),
-        "sort": (lambda a: a.sort(1), (x,), 0.0),
-        "casts": (lambda a: (a.to(half), a.to(narrow), a.to(torch.int32)), (x,), 0.0),
-    }  # fmt: skip
-    for case, (function, inputs, tolerance) in cases.items():
-        torch._dynamo.reset()
-        begin = time.perf_counter()
-        try:
-            run = bench.luminal(function, candidates=1)
-            error = max(
-                relative_error(run(*inputs), function(*inputs)) for _ in range(3)
-            )  # launched, then replayed
-            row: Row = {"error": error, "ok": error <= tolerance}
-        except Exception as failure:
-            row = {"ok": False, "failed": one_line(failure)}
-            if "DriverError" in row["failed"]:
-                yield {"case": case, "what": "luminal", **row}
-                return  # the device is lost to this process
-        yield {"case": case, "what": "luminal", **row, "compile_seconds": time.perf_counter() - begin}
-    yield _index_error(bench, x)
-
-
-def _index_error(bench: Bench, x: torch.Tensor) -> Row:
-    run = bench.luminal(lambda a, i: a[i], candidates=1)
-    row: Row = {"case": "an index out of range", "what": "luminal", "ok": False}
-    try:
-        run(x, torch.tensor([0, x.shape[0]], device=bench.device))
-    except IndexError:
-        return row | {"ok": True}
-    except Exception as failure:
-        return row | {"failed": one_line(failure)}
-    return row | {"failed": "no error"}
 
 
 def copy(bench: Bench) -> Iterator[Row]:
     """What this device's memory gives."""
     source = torch.empty(bench.size(4 << 30, 1 << 16), dtype=torch.uint8, device=bench.device)
     target = torch.empty_like(source)
-    yield bench._row("copy", "torch", lambda: target.copy_(source), {"bytes": 2.0 * source.numel()})
+    yield bench.row("copy", "torch", lambda: target.copy_(source), {"bytes": 2.0 * source.numel()})
 
 
 def attentions(bench: Bench) -> Iterator[Row]:
@@ -265,6 +74,23 @@ def products(bench: Bench) -> Iterator[Row]:
         yield from bench.compare(f"product bf16 {m}x{n}x{k}", torch.nn.functional.linear, inputs, 2e-2, work)
 
 
+def narrow_products(bench: Bench) -> Iterator[Row]:
+    """Both factors in e4m3, summed in f32."""
+    size, eight = bench.size(4096, 32), torch.float8_e4m3fn
+    x, w = (bench.randn(size, size, dtype=torch.float32).to(eight) for _ in range(2))
+    one = torch.ones((), device=bench.device)
+
+    def function(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return (x.float() @ w.float().t()).to(torch.bfloat16)
+
+    def scaled() -> torch.Tensor:
+        return torch._scaled_mm(x, w.t(), one, one, out_dtype=torch.bfloat16)
+
+    work = {"flop": 2.0 * size**3, "bytes": 4.0 * size**2}
+    peers = {} if bench.dry else {"torch._scaled_mm": scaled}
+    yield from bench.compare(f"product e4m3 {size}x{size}x{size}", function, (x, w), 2e-2, work, peers)
+
+
 def norms(bench: Bench) -> Iterator[Row]:
     rows, width = bench.size(16384, 8), bench.size(4096, 64)
     x, w, b = bench.randn(rows, width), bench.randn(width), bench.randn(width)
@@ -280,44 +106,23 @@ def norms(bench: Bench) -> Iterator[Row]:
         )
 
 
-def decode(bench: Bench) -> Iterator[Row]:
-    """A layer of Llama 3 8B, bf16, one token behind a cache of 2048."""
-    width, hidden = bench.size(4096, 32), bench.size(14336, 64)
-    heads, kept, longest = bench.size(32, 4), bench.size(8, 2), bench.size(2048, 16)
-    layer = DecoderLayer(width, hidden, heads, kept, longest).to(bench.device, torch.bfloat16).eval()
-    for parameter in layer.parameters():
-        parameter.requires_grad_(False)
-    position = torch.tensor([longest - 2], device=bench.device)
-    inputs = bench.randn(1, 1, width), position, bench.randn(2, width // heads)
-    read = sum(p.numel() for p in layer.parameters()) + 2 * kept * longest * (width // heads)
-    work = {"bytes": 2.0 * read, "flop": 2.0 * read}
-    yield from bench.compare(f"Llama 3 8B layer, decode at {longest}", layer, inputs, 3e-2, work)
+def decode(bench: Bench, weights: str) -> Iterator[Row]:
+    """A layer of Llama 3 8B, one token behind a cache of 2048."""
+    sizes = LLAMA if not bench.dry else (64, 128, 4, 2, 16)
+    with torch.device(bench.device):
+        layer = DecoderLayer(WEIGHTS[weights], *sizes).eval()
+        inputs = token(*sizes)
+    work = {"bytes": float(layer.bytes)}
+    case = f"Llama 3 8B layer {weights}, decode at {sizes[-1]}"
+    yield from bench.compare(case, layer, inputs, 3e-2, work)
 
 
-def fp8(bench: Bench) -> Iterator[Row]:
-    """Weights in fp8 with one scale a row, widened where they are read."""
-    n, k = bench.size(14336, 32), bench.size(4096, 64)
-    weights = bench.randn(n, k, dtype=torch.float32).to(torch.float8_e4m3fn)
-    scales = torch.rand(n, 1, device=bench.device, dtype=torch.bfloat16)
-
-    def function(x: torch.Tensor, w: torch.Tensor, s: torch.Tensor) -> torch.Tensor:
-        return x @ (w.to(torch.bfloat16) * s).t()
-
-    inputs = bench.randn(1, k), weights, scales
-    yield from bench.compare(f"fp8 weights 1x{n}x{k}", function, inputs, 2e-2, {"bytes": 1.0 * n * k})
-
-
-def q8(bench: Bench) -> Iterator[Row]:
-    """Weights of Q8_0: blocks of 32 signed bytes with a scale in f16."""
-    n, k = bench.size(14336, 32), bench.size(4096, 64)
-    quants = torch.randint(-127, 128, (n, k // 32, 32), device=bench.device, dtype=torch.int8)
-    scales = torch.rand(n, k // 32, 1, device=bench.device, dtype=torch.float16)
-
-    def function(x: torch.Tensor, q: torch.Tensor, s: torch.Tensor) -> torch.Tensor:
-        return x @ (q * s).to(torch.bfloat16).view(n, k).t()
-
-    inputs = bench.randn(1, k), quants, scales
-    yield from bench.compare(f"Q8_0 weights 1x{n}x{k}", function, inputs, 2e-2, {"bytes": 34 / 32 * n * k})
+def traffic(bench: Bench) -> Iterator[Row]:
+    """Bytes that the plans of such tokens move, beside the least, by their own account; at full size everywhere."""
+    for weights in WEIGHTS:
+        ratio = token_traffic(weights, "h200" if bench.dry else torch_target())
+        case = f"Llama 3 8B layer {weights}, bytes moved of the least"
+        yield {"case": case, "what": "luminal", "ratio": ratio, "ok": ratio <= MOST_TRAFFIC}
 
 
 def product(bench: Bench) -> Iterator[Row]:
@@ -362,15 +167,18 @@ class Section:
 
 SECTIONS = {
     "kinds": Section(kinds, 100),
-    "copy": Section(copy, 20),
-    "decode": Section(decode, 100),
-    "attention": Section(attentions, 70),
-    "products": Section(products, 70),
-    "norms": Section(norms, 45),
+    "copy": Section(copy, 15),
+    "decode": Section(partial(decode, weights="bf16"), 75),
+    "attention": Section(attentions, 65),
+    "products": Section(products, 65),
+    "q8": Section(partial(decode, weights="Q8_0"), 50),
+    "narrow products": Section(narrow_products, 35),
+    "norms": Section(norms, 40),
+    "fp8": Section(partial(decode, weights="fp8"), 50),
     "product": Section(product, 25),
-    "fp8": Section(fp8, 25),
-    "q8": Section(q8, 25),
+    "traffic": Section(traffic, 60),
 }
+"""Those that tell most come first: the time may end before the last."""
 
 
 # ---- running ---------------------------------------------------------------------------------------------------
@@ -386,7 +194,8 @@ def run_section(name: str, dry: bool) -> None:
         use_double(pytest.MonkeyPatch(), Double())
     torch.manual_seed(0)
     with torch.no_grad():
-        for row in SECTIONS[name].run(Bench(dry)):
+        bench = Bench(dry)
+        for row in itertools.chain(SECTIONS[name].run(bench), (make() for make in bench.later)):
             print(json.dumps(row), flush=True)
 
 
@@ -436,7 +245,7 @@ def table(rows: list[Row]) -> str:
     lines = [f"{'case':44} {'what':22} {'us':>10} {'TFLOP/s':>8} {'GB/s':>7}  error"]
     for row in rows:
         numbers = f"{row['us']:10.1f} {row['tflops']:8.1f} {row['gbytes']:7.0f}" if "us" in row else " " * 27
-        error = f"{row['error']:.1e}" if "error" in row else ""
+        error = f"{row['error']:.1e}" if "error" in row else f"{row['ratio']:.3f}" if "ratio" in row else ""
         verdict = "" if row["ok"] else f"  WRONG {row.get('failed', '')}"
         lines.append(f"{row['case'][:44]:44} {row['what']:22} {numbers}  {error}{verdict}")
     return "\n".join(lines)

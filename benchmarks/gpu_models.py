@@ -1,8 +1,15 @@
-"""What `gpu_check.py` compiles: attention as one writes it, and a layer of Llama 3 at one token."""
+"""What `gpu_check.py` compiles: attention as one writes it, weights as they are kept, a layer of Llama 3 at a token."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+SPREAD = 0.02
+"""Of weights."""
 
 
 def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
@@ -21,19 +28,68 @@ def causal(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
     return torch.softmax(scores.masked_fill(~mask, float("-inf")), -1) @ v
 
 
-class DecoderLayer(torch.nn.Module):
+def grouped(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """Causal, with several heads of queries to one of keys."""
+    return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+
+
+class Plain(nn.Module):
+    """y = x w^T, of weights as they are."""
+
+    def __init__(self, inner: int, outer: int) -> None:
+        super().__init__()
+        self.register_buffer("weight", SPREAD * torch.randn(outer, inner, dtype=torch.bfloat16))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.linear(x, self.weight)
+
+
+class Fp8(nn.Module):
+    """The same of weights in e4m3 with one scale for each output."""
+
+    def __init__(self, inner: int, outer: int) -> None:
+        super().__init__()
+        self.register_buffer("weight", torch.randn(outer, inner).to(torch.float8_e4m3fn))
+        self.register_buffer("scale", torch.full((outer,), SPREAD, dtype=torch.bfloat16))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.linear(x, self.weight.to(x.dtype)) * self.scale
+
+
+class Q8(nn.Module):
+    """The same of weights in blocks of 32 bytes with a scale, as Q8_0 has them."""
+
+    def __init__(self, inner: int, outer: int) -> None:
+        super().__init__()
+        self.register_buffer("quants", torch.randint(-127, 128, (outer, inner // 32, 32), dtype=torch.int8))
+        self.register_buffer("scales", torch.full((outer, inner // 32, 1), SPREAD / 64, dtype=torch.float16))
+
+    def forward(self, x: Tensor) -> Tensor:
+        weight = self.scales.float() * self.quants.float()
+        return F.linear(x, weight.flatten(1).to(x.dtype))
+
+
+Linear = Callable[[int, int], nn.Module]
+WEIGHTS: dict[str, Linear] = {"bf16": Plain, "fp8": Fp8, "Q8_0": Q8}
+
+
+class DecoderLayer(nn.Module):
     """A layer of Llama 3 at one token: grouped queries, rotary positions, a cache that is written in place."""
 
-    def __init__(self, width: int, hidden: int, heads: int, kept: int, longest: int) -> None:
+    def __init__(self, linear: Linear, width: int, hidden: int, heads: int, kept: int, longest: int) -> None:
         super().__init__()
         self.heads, self.kept, self.size = heads, kept, width // heads
-        self.qkv = torch.nn.Linear(width, (heads + 2 * kept) * self.size, bias=False)
-        self.out = torch.nn.Linear(width, width, bias=False)
-        self.gate, self.up = (torch.nn.Linear(width, hidden, bias=False) for _ in range(2))
-        self.down = torch.nn.Linear(hidden, width, bias=False)
-        self.first, self.second = torch.nn.RMSNorm(width), torch.nn.RMSNorm(width)
+        self.qkv, self.out = linear(width, (heads + 2 * kept) * self.size), linear(width, width)
+        self.gate, self.up, self.down = linear(width, hidden), linear(width, hidden), linear(hidden, width)
+        self.first, self.second = (nn.RMSNorm(width, dtype=torch.bfloat16) for _ in range(2))
         for name in ("keys", "values"):
-            self.register_buffer(name, torch.randn(1, kept, longest, self.size))
+            self.register_buffer(name, torch.randn(1, kept, longest, self.size, dtype=torch.bfloat16))
+        self.requires_grad_(False)
+
+    @property
+    def bytes(self) -> int:
+        """Of weights and of what is kept of the tokens before."""
+        return sum(each.numel() * each.itemsize for each in (*self.parameters(), *self.buffers()))
 
     def forward(self, x: torch.Tensor, position: torch.Tensor, turn: torch.Tensor) -> torch.Tensor:
         parts = self.qkv(self.first(x)).view(1, 1, -1, self.size).transpose(1, 2)
@@ -54,3 +110,13 @@ class DecoderLayer(torch.nn.Module):
     def _turned(x: torch.Tensor, turn: torch.Tensor) -> torch.Tensor:
         first, second = x.chunk(2, -1)
         return x * turn[0] + torch.cat([-second, first], -1) * turn[1]
+
+
+LLAMA = 4096, 14336, 32, 8, 2048
+"""Of Llama 3 8B: numbers of a token's state and of the middle layer, heads of queries and of keys, tokens kept."""
+
+
+def token(width: int, hidden: int, heads: int, kept: int, longest: int) -> tuple[Tensor, ...]:
+    """What a layer of such sizes takes for one token: its state, its place, and how far each number is turned."""
+    state, turn = torch.randn(1, 1, width), torch.randn(2, width // heads)
+    return state.bfloat16(), torch.tensor([longest - 2]), turn.bfloat16()

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from luminal.dim import Dim, as_dim, known_less, product
-from luminal.dtype import bf16, f16, f32, f64, i64
+from luminal.dtype import DType, bf16, f16, f32, f64, i64
 from luminal.torch.lowering import Lowering, Scalar, Value, dtype, lowers, rank, shape_of
 
 Axes = int | Sequence[int] | None
@@ -343,7 +343,12 @@ def _rms(low: Lowering, x: Value, count: int, weight: Value | None, eps: float |
     axes = tuple(range(rank(x) - count, rank(x)))
     kind = dtype(x) if weight is None else low.promoted(x, weight)
     weight = None if weight is None else low.cast(weight, kind)
-    return low.b.rms_norm(low.cast(x, kind), weight, axes=axes, epsilon=eps)
+    return low.b.rms_norm(low.cast(x, kind), weight, axes=axes, epsilon=_epsilon(eps, kind))
+
+
+def _epsilon(stated: float | None, kind: DType) -> float:
+    """What is added to a mean of squares; torch's own choice is that of the dtype in which it computes."""
+    return torch.finfo(torch.float64 if kind == f64 else torch.float32).eps if stated is None else stated
 
 
 @lowers("_fused_rms_norm")
@@ -356,8 +361,7 @@ def fused_rms_norm(
     axes = tuple(range(rank(x) - len(sizes), rank(x)))
     wide = low.cast(x, f64 if dtype(x) == f64 else f32)
     square = low.b.mean(low.b.square(wide), axes=axes, keepdim=True)
-    floor = eps if eps is not None else torch.finfo(low.fake[0].dtype).eps
-    scale = low.b.rsqrt(low.b.add(square, low.number(floor, dtype(wide))))
+    scale = low.b.rsqrt(low.b.add(square, low.number(_epsilon(eps, dtype(wide)), dtype(wide))))
     return result, low.reshape(low.cast(scale, low.type(1).dtype), low.type(1).shape)
 
 

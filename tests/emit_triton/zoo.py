@@ -14,6 +14,7 @@ import transformers
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 
+from benchmarks.gpu_models import Q8, Fp8, Linear, Plain
 from luminal.torch.export import ImportedProgram, import_exported
 from luminal.torch.options import TorchOptions
 
@@ -26,44 +27,8 @@ SMALL: dict[str, Any] = {
 CONTEXT = 8192
 
 
-class Plain(nn.Module):
-    """y = x w^T, of weights as they are."""
-
-    def __init__(self, inner: int, outer: int) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.empty(outer, inner, dtype=torch.bfloat16), requires_grad=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return F.linear(x, self.weight)
-
-
-class Fp8(nn.Module):
-    """The same of weights in e4m3 with one scale for each output."""
-
-    def __init__(self, inner: int, outer: int) -> None:
-        super().__init__()
-        self.register_buffer("weight", torch.empty(outer, inner, dtype=torch.float8_e4m3fn))
-        self.register_buffer("scale", torch.empty(outer, dtype=torch.bfloat16))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return F.linear(x, self.weight.to(x.dtype)) * self.scale
-
-
-class Q8(nn.Module):
-    """The same of weights in blocks of 32 bytes with a scale."""
-
-    def __init__(self, inner: int, outer: int) -> None:
-        super().__init__()
-        self.register_buffer("quants", torch.empty(outer, inner // 32, 32, dtype=torch.int8))
-        self.register_buffer("scales", torch.empty(outer, inner // 32, 1, dtype=torch.float16))
-
-    def forward(self, x: Tensor) -> Tensor:
-        weight = self.scales.float() * self.quants.float()
-        return F.linear(x, weight.flatten(1).to(x.dtype))
-
-
 class Q4(nn.Module):
-    """The same of weights in blocks of 32 half bytes with a scale: the low halves first."""
+    """Weights in blocks of 32 half bytes with a scale: the low halves first."""
 
     def __init__(self, inner: int, outer: int) -> None:
         super().__init__()
@@ -75,9 +40,6 @@ class Q4(nn.Module):
         halves = (self.quants >> self.shifts) & 15
         weight = self.scales.float() * (halves.float() - 8)
         return F.linear(x, weight.flatten(1).to(x.dtype))
-
-
-Linear = Callable[[int, int], nn.Module]
 
 
 def _norm(x: Tensor, weight: Tensor) -> Tensor:

@@ -32,6 +32,14 @@ def test_a_program_with_its_signature() -> None:
         assert_same(run(x, shift=shift), model(x, shift=shift))
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
+def test_a_norm_without_a_number_adds_that_of_the_dtype_of_its_sum(dtype: torch.dtype) -> None:
+    model = torch.nn.RMSNorm(8, dtype=dtype).requires_grad_(False)
+    x = torch.full((2, 8), 1e-4, dtype=dtype)
+    run = compile_exported(export(model, (x,)), options=OPTIONS)
+    torch.testing.assert_close(run(x), model(x))
+
+
 def test_symbolic_sizes() -> None:
     model = _Model().eval()
     program = export(
