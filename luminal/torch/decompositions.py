@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from functools import cache
@@ -46,13 +47,29 @@ ADDED = (
 
 COUNTING_FROM_ZERO = ("aten.index_add.default", "aten.index_copy.default")
 """Ops that refuse a negative position; the decomposition's index_put would count it from the end."""
+COUNTING_FROM_END = ("aten.index_fill.int_Scalar", "aten.index_fill.int_Tensor")
+"""Ops that do count it from the end, and whose decomposition goes through those that refuse it."""
+UNPOOLING = ("aten.max_unpool2d.default", "aten.max_unpool3d.default")
+"""Ops that refuse positions outside of one channel; the decomposition goes on to the next channel."""
 
 
-def _counting_from_zero(rule: Callable[..., Any]) -> Callable[..., Any]:
-    """A rule for (x, dim, index, ...) with negative positions moved to where no tensor has an element."""
+def _of_index(rule: Callable[..., Any], change: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+    """A rule for (x, dim, index, ...) with negative positions changed; `change` is given them and the axis's size."""
 
     def call(x: Any, dim: int, index: Any, *rest: Any, **options: Any) -> Any:
-        return rule(x, dim, torch.where(index < 0, torch.iinfo(index.dtype).max, index), *rest, **options)
+        size = x.shape[dim] if x.dim() else 1
+        return rule(x, dim, torch.where(index < 0, change(index, size), index), *rest, **options)
+
+    return call
+
+
+def _of_one_channel(rule: Callable[..., Any]) -> Callable[..., Any]:
+    """A rule for (x, indices, output_size, ...) with positions outside of a channel moved outside of them all."""
+
+    def call(x: Any, indices: Any, output_size: Any, *rest: Any) -> Any:
+        outside = (indices < 0) | (indices >= math.prod(output_size))
+        far = torch.iinfo(indices.dtype).max // 2
+        return rule(x, torch.where(outside, far, indices), output_size, *rest)
 
     return call
 
@@ -65,8 +82,13 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     for op, rule in decomposition_table.items():
         if isinstance(op, torch._ops.OpOverload) and str(op) in ADDED:
             table[op] = rule
-    for op in [op for op in table if str(op) in COUNTING_FROM_ZERO]:
-        table[op] = _counting_from_zero(table[op])
+    for op, rule in table.items():
+        if str(op) in COUNTING_FROM_ZERO:  # where no tensor has an element
+            table[op] = _of_index(rule, lambda index, size: torch.iinfo(index.dtype).max)
+        elif str(op) in COUNTING_FROM_END:
+            table[op] = _of_index(rule, lambda index, size: index + size)
+        elif str(op) in UNPOOLING:
+            table[op] = _of_one_channel(rule)
     return table
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from torch._dynamo.exc import BackendCompilerFailed
-from torch_harness import BACKEND, TARGET, compiled
+from torch_harness import BACKEND, TARGET, assert_same, compiled
 
 from luminal.errors import DeviceError, IndexOutOfRangeError, LuminalError, OptionError
 from luminal.torch.backend import device_of, target_of
@@ -95,7 +95,10 @@ def test_an_index_out_of_range_is_found_before_anything_is_written() -> None:
 
 
 @RUNTIME
-@pytest.mark.parametrize("name", ["embedding", "gather", "scatter", "index_add", "index_copy", "index_put"])
+@pytest.mark.parametrize(
+    "name",
+    ["embedding", "gather", "scatter", "index_add", "index_copy", "index_fill", "index_put", "max_unpool"],
+)
 def test_every_kind_of_index_is_checked(name: str) -> None:
     functions: dict[str, Any] = {
         "embedding": lambda x, i: torch.nn.functional.embedding(i, x),
@@ -103,11 +106,16 @@ def test_every_kind_of_index_is_checked(name: str) -> None:
         "scatter": lambda x, i: x.scatter(0, i[:, None], 1.0),
         "index_add": lambda x, i: x.index_add(0, i, x[:2]),
         "index_copy": lambda x, i: x.index_copy(0, i, x[:2]),
+        "index_fill": lambda x, i: x.index_fill(0, i, 2.0),
         "index_put": lambda x, i: x.index_put((i,), torch.tensor(1.0)),
+        "max_unpool": lambda x, i: torch.nn.functional.max_unpool1d(x[:2, :1], i[:, None], 5),
     }
     run = compiled(functions[name])
-    run(torch.randn(5, 3), torch.tensor([0, 4]))
-    for wrong in (7, -6 if name == "index_put" else -1):
+    from_end = name in ("index_fill", "index_put")
+    for right in (4, -2 if from_end else 3):
+        x, index = torch.randn(5, 3), torch.tensor([0, right])
+        assert_same(run(x, index), functions[name](x, index))
+    for wrong in (7, -6 if from_end else -1):
         with pytest.raises(IndexError):
             run(torch.randn(5, 3), torch.tensor([0, wrong]))
 
