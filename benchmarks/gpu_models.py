@@ -36,6 +36,8 @@ def grouped(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
 class Plain(nn.Module):
     """y = x w^T, of weights as they are."""
 
+    weight: Tensor
+
     def __init__(self, inner: int, outer: int) -> None:
         super().__init__()
         self.register_buffer("weight", SPREAD * torch.randn(outer, inner, dtype=torch.bfloat16))
@@ -46,6 +48,9 @@ class Plain(nn.Module):
 
 class Fp8(nn.Module):
     """The same of weights in e4m3 with one scale for each output."""
+
+    weight: Tensor
+    scale: Tensor
 
     def __init__(self, inner: int, outer: int) -> None:
         super().__init__()
@@ -58,6 +63,9 @@ class Fp8(nn.Module):
 
 class Q8(nn.Module):
     """The same of weights in blocks of 32 bytes with a scale, as Q8_0 has them."""
+
+    quants: Tensor
+    scales: Tensor
 
     def __init__(self, inner: int, outer: int) -> None:
         super().__init__()

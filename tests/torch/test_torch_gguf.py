@@ -41,7 +41,28 @@ def weights(is_tied: bool) -> dict[str, Array]:
     return found if is_tied else {**found, "output.weight": matrix(WORDS, WIDTH)}
 
 
-def write(path: Path, kind: KINDS = KINDS.Q8_0, is_tied: bool = False, architecture: str = "llama") -> Path:
+LETTERS = ["<unk>", "<s>", "</s>", "▁", *"abcdefghijklmnopqrstuvwxyz"]
+LETTERS += [f"▁{letter}" for letter in "abcdefghijklmnopqrst"]
+"""A vocabulary of WORDS pieces of words."""
+
+
+def add_tokenizer(writer: gguf.GGUFWriter) -> None:
+    writer.add_tokenizer_model("llama")
+    writer.add_token_list(LETTERS)
+    writer.add_token_scores([-float(number) for number in range(WORDS)])
+    writer.add_token_types([gguf.TokenType.CONTROL] * 3 + [gguf.TokenType.NORMAL] * (WORDS - 3))
+    writer.add_bos_token_id(1)
+    writer.add_eos_token_id(2)
+    writer.add_unk_token_id(0)
+
+
+def write(
+    path: Path,
+    kind: KINDS = KINDS.Q8_0,
+    is_tied: bool = False,
+    architecture: str = "llama",
+    has_tokenizer: bool = False,
+) -> Path:
     writer = gguf.GGUFWriter(path, architecture)
     writer.add_context_length(32)
     writer.add_embedding_length(WIDTH)
@@ -50,7 +71,10 @@ def write(path: Path, kind: KINDS = KINDS.Q8_0, is_tied: bool = False, architect
     writer.add_head_count(HEADS)
     writer.add_head_count_kv(KEY_HEADS)
     writer.add_layer_norm_rms_eps(1e-5)
-    writer.add_tokenizer_model("no_vocab")
+    if has_tokenizer:
+        add_tokenizer(writer)
+    else:
+        writer.add_tokenizer_model("no_vocab")
     for name, array in weights(is_tied).items():
         if array.ndim == 1:
             writer.add_tensor(name, array)
@@ -104,6 +128,29 @@ def test_a_step_is_what_the_whole_sequence_gives(tmp_path: Path) -> None:
         steps = [model(ids[:, n : n + 1], torch.tensor([n])) for n in range(4)]
     assert_same(torch.cat(steps, 1), whole, rtol=1e-4, atol=1e-5)
     assert model.shape.context == 8 and file.metadata["llama.context_length"] == 32
+
+
+def test_the_example_writes_what_the_model_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from examples.generate import main
+
+    path = write(tmp_path / "tiny.gguf", has_tokenizer=True)
+    main([str(path), "a cat", "--tokens", "6", "--context", "16"])
+    shown = capsys.readouterr()
+    prompt = [1, *(LETTERS.index(piece) for piece in ("▁a", "▁c", "a", "t"))]
+    logits = generate(lm.load_gguf(path).model(16), prompt, 5)
+    words = "".join(LETTERS[int(each[0, -1].argmax())] for each in logits).replace("▁", " ")
+    assert shown.out.strip() == "a cat" + words.replace("<s>", "").replace("<unk>", "")
+    assert "5 tokens of the prompt" in shown.err and "tokens per second" in shown.err
+
+
+def test_the_example_refuses_a_prompt_that_is_too_long(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from examples.generate import main
+
+    with pytest.raises(SystemExit):
+        main([str(write(tmp_path / "tiny.gguf", has_tokenizer=True)), "a cat", "--context", "5"])
+    assert "the prompt has 5 tokens; between 1 and 4 are possible" in capsys.readouterr().err
 
 
 def test_tensors_are_what_gguf_decodes(tmp_path: Path) -> None:
