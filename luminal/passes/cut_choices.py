@@ -1,8 +1,7 @@
-"""The first cuts of a graph, from which a search starts, and the moves from cuts to other cuts.
+"""The first cuts of a graph, from which a search starts.
 
 The first cuts end a region after what elementwise code makes of a contraction, keep what is costly to compute twice,
-and leave no reduction inside its own index.  They are a seed: every one of them can be moved.  A move changes all
-regions of one signature alike, so that the layers of a model stay equal.
+and leave no reduction inside its own index.  They are a seed: every one of them can be moved (cut_moves.py).
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _WIDE = 3
 _DECODING = 40
 """The weight of arithmetic up to which an element of a quantised parameter is decoded where it is used."""
 _MOST = 1 << 20
-_RESHAPES = ("permute", "reshape")
+RESHAPES = ("permute", "reshape")
 _LONGEST = 400
 """Steps of elementwise code that are followed behind a contraction."""
 
@@ -107,13 +106,13 @@ class _First:
         last, front = value, {value}
         for _ in range(_LONGEST):
             first = min(front, key=lambda found: found.number)
-            if len(front) == 1 and first.op not in _RESHAPES:
+            if len(front) == 1 and first.op not in RESHAPES:
                 if first is not value and (
                     self._holds_other(first, value) or self._turns_cheaply(first, last)
                 ):
                     return last
                 last = first
-            follows = first.users and all(user.is_elementwise or user.op in _RESHAPES for user in first.users)
+            follows = first.users and all(user.is_elementwise or user.op in RESHAPES for user in first.users)
             if not follows or (first.number in self.roots and first is not value):
                 return last
             front = (front - {first}) | set(first.users)
@@ -140,7 +139,7 @@ class _First:
         if not _is_batched(contraction):
             return root
         end = root
-        while len(end.users) == 1 and end.users[0].op in _RESHAPES and end.number not in self.roots:
+        while len(end.users) == 1 and end.users[0].op in RESHAPES and end.number not in self.roots:
             end = end.users[0]
         readers = [end]
         for reader in readers:
@@ -445,73 +444,3 @@ def _excluded(term: Term, orders: Mapping[Term, set[tuple[str, str]]], gone: Ite
         if outer in reached:
             return True
     return False
-
-
-# ---- moves
-
-
-def neighbours(partition: Partition, cuts: Cuts) -> Iterator[tuple[str, Cuts]]:
-    """All cuts that one move makes of some, each with what it does; cuts that change nothing are left out."""
-    roots = partition.roots(cuts)
-    readers = partition.readers(roots)
-    owners = partition.owners(cuts, readers)
-    values = partition.graph.values
-    classes: dict[object, list[tuple[Group, Instance]]] = {}
-    for group, instance in instances(partition, cuts):
-        classes.setdefault(instance.signature, []).append((group, instance))
-    optional = roots - partition.required
-    for members in classes.values():
-        first_group, first = members[0]
-        for position, value in enumerate(first.cone):
-            same = frozenset(instance.cone[position].number for _, instance in members)
-            if value.number in first_group.inner:
-                yield f"part {value!r}", Cuts(cuts.kept, cuts.merged - same, cuts.joined)
-            elif value.number in first_group.roots:
-                kept = same & optional
-                if kept == same:
-                    yield f"inline {value!r}", Cuts(cuts.kept - same, cuts.merged - same, cuts.joined)
-                    yield from _slides(value, same, cuts, values)
-                    regions = [{owners.get(reader, reader) for reader in readers[n]} for n in same]
-                    if all(len(found) == 1 and min(found) >= 0 for found in regions):
-                        yield f"merge {value!r}", Cuts(cuts.kept, cuts.merged | same, cuts.joined)
-            elif value.number in first.computed and value.op not in SPLATS and value.op not in VIEWS:
-                yield f"keep {value!r}", Cuts(cuts.kept | same, cuts.merged, cuts.joined)
-    yield from _joins(classes, cuts)
-
-
-def _slides(
-    value: Value, same: frozenset[int], cuts: Cuts, values: list[Value]
-) -> Iterator[tuple[str, Cuts]]:
-    """Keep a value as a view of it is, or as what it is a view of: another layout of the same elements."""
-    targets: list[tuple[str, frozenset[int]]] = []
-    if all(len(values[n].users) == 1 and values[n].users[0].op in _RESHAPES for n in same):
-        targets.append(("up", frozenset(values[n].users[0].number for n in same)))
-    if value.op in _RESHAPES and all(len(values[n].operands[0].users) == 1 for n in same):
-        targets.append(("down", frozenset(values[n].operands[0].number for n in same)))
-    for direction, target in targets:
-        merged = (cuts.merged - same) | (target if same & cuts.merged else frozenset())
-        yield f"slide {value!r} {direction}", Cuts((cuts.kept - same) | target, merged, cuts.joined)
-
-
-def _joins(classes: Mapping[object, list[tuple[Group, Instance]]], cuts: Cuts) -> Iterator[tuple[str, Cuts]]:
-    """Join regions that read the same value; and part those that are joined."""
-    readers: dict[int, list[tuple[int, Group]]] = {}
-    for number, members in enumerate(classes.values()):
-        for group, instance in members:
-            for argument in dict.fromkeys(instance.arguments):
-                readers.setdefault(argument, []).append((number, group))
-    moves: dict[tuple[int, int], dict[int, tuple[int, ...]]] = {}
-    for found in readers.values():
-        for (number, group), (other, partner) in itertools.combinations(found, 2):
-            pairs = moves.setdefault((number, other), {})
-            together = tuple(sorted({*group.roots, *partner.roots}))
-            if not pairs.keys() & set(together):
-                pairs.update(dict.fromkeys(together, together))
-    for pairs in moves.values():
-        rest = frozenset(group for group in cuts.joined if not pairs.keys() & set(group))
-        joined = rest | frozenset(pairs.values())
-        yield f"join {len(set(pairs.values()))} pairs of regions", Cuts(cuts.kept, cuts.merged, joined)
-    for members in classes.values():
-        groups = frozenset(group.roots for group, _ in members if len(group.roots) > 1)
-        if groups:
-            yield f"part {len(groups)} joined regions", Cuts(cuts.kept, cuts.merged, cuts.joined - groups)

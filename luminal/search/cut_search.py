@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 
 from luminal.dialects.kernel.terms import Region
 from luminal.dim import product
-from luminal.passes.cut_choices import initial_cuts, instances, neighbours
+from luminal.passes.cut_choices import initial_cuts, instances
+from luminal.passes.cut_moves import neighbours
 from luminal.passes.cuts import Cuts, Group, Partition
 from luminal.passes.region_former import Formed, Instance
 from luminal.passes.region_terms import RegionTooLargeError

@@ -16,7 +16,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from luminal.passes.cut_choices import initial_cuts, neighbours
+from luminal.passes.cut_choices import initial_cuts
+from luminal.passes.cut_moves import neighbours
 from luminal.passes.cuts import Cuts, Partition
 from luminal.passes.region_former import Formed
 from luminal.search.cut_search import LAUNCH_SECONDS, CutSearch, Priced

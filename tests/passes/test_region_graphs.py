@@ -18,8 +18,8 @@ from luminal.passes.cut_choices import (
     initial_cuts,
     instances,
     is_contraction,
-    neighbours,
 )
+from luminal.passes.cut_moves import neighbours
 from luminal.passes.cuts import Cuts, Partition
 from luminal.passes.form_regions import form_regions
 from luminal.passes.interpret_regions import interpret_regions

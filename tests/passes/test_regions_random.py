@@ -12,7 +12,8 @@ from luminal.dialects.kernel.region_text import parse_region, region_key, region
 from luminal.dialects.primitive.interpreter import interpret
 from luminal.dim import Dim
 from luminal.passes.canonical_region import canonical_region
-from luminal.passes.cut_choices import initial_cuts, neighbours
+from luminal.passes.cut_choices import initial_cuts
+from luminal.passes.cut_moves import neighbours
 from luminal.passes.cuts import Cuts, Partition
 from luminal.passes.form_regions import form_regions
 from luminal.passes.interpret_regions import interpret_regions
