@@ -7,6 +7,7 @@ benchmarks/peers/, or one by its path, with `missing()` and `prepare(program, ca
 from __future__ import annotations
 
 import importlib.util
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -164,5 +165,6 @@ def _load(path: Path, kind: str) -> Any:
     if spec is None or spec.loader is None:
         raise BenchmarkError(f"{path} is no Python file")
     module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # Dynamo looks up by name where a function stands
     spec.loader.exec_module(module)
     return module
