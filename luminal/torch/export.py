@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -36,11 +36,7 @@ class ExportedCallable:
     ) -> None:
         self.program, self._graph, self._signature = program, graph, inputs
         self._fixed, self._is_placed = arguments, False
-        signature = program.graph_signature
-        self._inputs = [spec.kind for spec in signature.input_specs]
-        self._outputs = list(signature.output_specs)
-        self._targets = {spec.arg.name: number for number, spec in enumerate(signature.input_specs)}
-        self._by_target = {spec.target: n for n, spec in enumerate(signature.input_specs) if spec.target}
+        self._inputs = [spec.kind for spec in program.graph_signature.input_specs]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The module's result. Raises OptionError for arguments of another structure than the exported ones, DTypeError
@@ -56,16 +52,7 @@ class ExportedCallable:
             for kind, fixed in zip(self._inputs, self._fixed, strict=True)
         ]
         self._signature.check(arguments)
-        kept = list(arguments)
-        results = self._graph(arguments)
-        returned: list[Any] = []
-        for spec, value in zip(self._outputs, results, strict=True):
-            if spec.kind in UPDATES:
-                name = spec.target or ""
-                number = self._by_target[name] if name in self._by_target else self._targets[name]
-                kept[number].copy_(value)
-            else:
-                returned.append(value)
+        returned = self._graph(arguments)
         return pytree.tree_unflatten(returned, cast(pytree.TreeSpec, self.program.call_spec.out_spec))
 
     def _place(self) -> None:
@@ -126,7 +113,7 @@ def import_exported(program: ExportedProgram, options: TorchOptions) -> Imported
     """The hlo module of a program; UnsupportedOpError in strict mode for an op without a lowering."""
     with kept_whole():
         lowered = program.run_decompositions(decompositions())
-    module = lowered.graph_module
+    module = _write_in_place(lowered)
     fakes = [node.meta.get("val") for node in module.graph.nodes if node.op == "placeholder"]
     arguments = [_fixed_value(lowered, spec) for spec in lowered.graph_signature.input_specs]
     imported = import_graph(module, fakes, options, "exported", program.range_constraints)
@@ -136,14 +123,30 @@ def import_exported(program: ExportedProgram, options: TorchOptions) -> Imported
     return ImportedProgram(lowered, imported, constant_positions(imported, static), fakes, arguments)
 
 
+def _write_in_place(program: ExportedProgram) -> torch.fx.GraphModule:
+    """The graph of a program with what is written into its inputs as copies into them, as AOTAutograd has it; its
+    outputs are the results alone."""
+    signature, graph = program.graph_signature, program.graph_module.graph
+    inputs: dict[str, torch.fx.Node] = {}
+    nodes = [node for node in graph.nodes if node.op == "placeholder"]
+    for spec, node in zip(signature.input_specs, nodes, strict=True):
+        inputs |= {spec.arg.name: node} | ({spec.target: node} if spec.target else {})
+    output = graph.output_node()
+    results: list[Any] = []
+    with graph.inserting_before(output):
+        for spec, value in zip(signature.output_specs, cast("Sequence[Any]", output.args[0]), strict=True):
+            if spec.kind not in UPDATES:
+                results.append(value)
+                continue
+            target = inputs[spec.target or ""]
+            written = graph.call_function(torch.ops.aten.copy_.default, (target, value))
+            written.meta = dict(target.meta)
+    output.args = (tuple(results),)
+    return program.graph_module
+
+
 def exported_call(found: ImportedProgram) -> ProductCall:
     """How the program of an import is called, for a product of it."""
-    signature = found.program.graph_signature
-    numbers = {spec.arg.name: number for number, spec in enumerate(signature.input_specs)}
-    numbers |= {spec.target: number for number, spec in enumerate(signature.input_specs) if spec.target}
-    updated = [
-        numbers[spec.target or ""] if spec.kind in UPDATES else None for spec in signature.output_specs
-    ]
     spec = found.program.call_spec
     structure = (
         pytree.treespec_dumps(cast(pytree.TreeSpec, spec.in_spec)),
@@ -157,7 +160,6 @@ def exported_call(found: ImportedProgram) -> ProductCall:
         graph.bindings,
         found.arguments,
         found.constants,
-        updated,
         structure,
         graph.conditions,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -26,8 +26,7 @@ from luminal.torch.symbols import SymbolBinding
 @dataclass(frozen=True)
 class ProductCall:
     """How a graph is called.  `fixed`: of each argument the tensor behind it, None for what users give; `constants`:
-    positions of the graph's inputs that never change; `updated`: of each result the argument that it is the next value
-    of, None for what is returned; `structure`: those of arguments and results, "" for flat ones."""
+    positions of the graph's inputs that never change; `structure`: those of arguments and results, "" for flat ones."""
 
     inputs: Sequence[InputSlot]
     outputs: Sequence[OutputSlot]
@@ -35,7 +34,6 @@ class ProductCall:
     bindings: Sequence[SymbolBinding]
     fixed: Sequence[Any]
     constants: Sequence[int] = ()
-    updated: Sequence[int | None] = field(default_factory=list[int | None])
     structure: tuple[str, str] = ("", "")
     conditions: Sequence[SymbolBinding] = ()
 
@@ -59,7 +57,7 @@ class ProductCall:
                 f"dim {lost[0]} is the size of no input's axis: a product could not tell its value"
             )
         fixed = [None] * len(inputs)
-        return ProductCall(slots, results, (), list(bindings.values()), fixed, (), [None] * len(outputs))
+        return ProductCall(slots, results, (), list(bindings.values()), fixed)
 
     def data(self) -> ProductData:
         """What a product keeps of it."""
@@ -75,7 +73,6 @@ class ProductCall:
             "given": [n for n, value in enumerate(self.fixed) if value is None],
             "arguments": len(self.fixed),
             "constants": list(self.constants),
-            "updated": list(self.updated),
             "structure": list(self.structure),
             "state": {str(n): _tensor_data(_dense(value)) for n, value in state.items()},
         }
@@ -128,7 +125,6 @@ class Product:
             )
             tensor.as_strided((flat.numel(),), (1,)).copy_(flat)
             self._arguments[int(argument)] = tensor
-        self._updated = list(call["updated"])
         self._structure = [pytree.treespec_loads(text) if text else None for text in call["structure"]]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -148,13 +144,7 @@ class Product:
         for number, value in zip(given, flat, strict=True):
             arguments[number] = value
         self._check(arguments)
-        kept = list(arguments)
-        returned: list[Any] = []
-        for target, value in zip(self._updated, self._graph(arguments), strict=True):
-            if target is None:
-                returned.append(value)
-            elif kept[target] is not value:
-                kept[target].copy_(value)
+        returned = self._graph(arguments)
         return tuple(returned) if wanted is None else pytree.tree_unflatten(returned, wanted)
 
     def _check(self, arguments: Sequence[Any]) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
 from torch.export import Dim, export
 from torch_harness import TARGET, assert_same
 
+from luminal.dump import collect
 from luminal.errors import DimRangeError, DTypeError, OptionError, ShapeError, UnsupportedOpError
 from luminal.torch.export import ExportedCallable, compile_exported
 
@@ -87,6 +90,25 @@ def test_an_argument_is_updated_in_place() -> None:
     cache = torch.zeros(3, 2)
     assert_same(run(cache, torch.ones(1, 2)), torch.tensor([[0.0, 0], [2, 2], [0, 0]]))
     assert_same(cache, torch.tensor([[0.0, 0], [1, 1], [0, 0]]))
+
+
+def test_of_a_cache_only_what_changes_is_written() -> None:
+    class Cache(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("keys", torch.zeros(64, 8))
+
+        def forward(self, key: torch.Tensor, position: torch.Tensor) -> torch.Tensor:
+            self.keys.index_copy_(0, position, key)
+            return self.keys.sum(0)
+
+    model = Cache()
+    given = torch.arange(8.0).reshape(1, 8), torch.tensor([3])
+    with collect() as levels:
+        run = compile_exported(export(model, given), options={**OPTIONS, "cache": False})
+    assert re.search(r"output \d: .*64, 8\] in input \d", levels[-1]["plan"])
+    for position in (3, 60):
+        assert_same(run(given[0], torch.tensor([position])), model(given[0], torch.tensor([position])))
 
 
 def test_arguments_of_another_structure() -> None:
