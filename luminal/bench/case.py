@@ -164,6 +164,9 @@ def _load(path: Path, kind: str) -> Any:
     spec = importlib.util.spec_from_file_location(f"luminal_{kind}_{path.stem}", path)
     if spec is None or spec.loader is None:
         raise BenchmarkError(f"{path} is no Python file")
+    root = str(SUITES.parent)
+    if root != sys.path[0]:  # suites and peers import their neighbours, no other package of that name
+        sys.path.insert(0, root)
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # Dynamo looks up by name where a function stands
     spec.loader.exec_module(module)

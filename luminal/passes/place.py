@@ -159,7 +159,9 @@ class _Placer(FoldPlacement):
         coarser += [
             self._weight(f)
             for f in self.stage.registers
-            if f.index != factor.index and self.region.whole(f.index)[0] == whole and self._weight(f) > weight
+            if f.index != factor.index
+            and self.region.whole(f.index)[0] == whole
+            and self._weight(f) >= weight
         ]
         if coarser:
             around = min(coarser)

@@ -205,4 +205,4 @@ def test_the_logits_of_the_last_tokens_alone(tmp_path: Path) -> None:
     ids, positions = torch.tensor([[7, 8, 9, 10]]), torch.arange(4)
     with torch.no_grad():
         whole, last = file.model()(ids, positions), file.model()(ids, positions, 2)
-    assert_same(last, whole[:, -2:], rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(last, whole[:, -2:], rtol=1e-5, atol=1e-6)
