@@ -9,7 +9,7 @@ from benchmarks.gpu_models import LLAMA, WEIGHTS, DecoderLayer, token
 from luminal.plan.gpu_build import GpuProgram, build_for_gpu
 from luminal.plan.plan import KernelStep
 from luminal.search.gpu_launches import works_of
-from luminal.torch.export import exported_call, import_exported
+from luminal.torch.export import import_exported
 from luminal.torch.options import TorchOptions
 
 MOST_TRAFFIC = 1.05
@@ -29,9 +29,4 @@ def token_traffic(weights: str, target: str) -> float:
         layer = DecoderLayer(WEIGHTS[weights], *LLAMA).eval()
         exported = torch.export.export(layer, token(*LLAMA), strict=False)
         found = import_exported(exported, TorchOptions(strict=True))
-    call = exported_call(found)
-    places = {slot.argument: place for place, slot in enumerate(call.inputs)}
-    updates = [
-        (output, places[argument]) for output, argument in enumerate(call.updated) if argument is not None
-    ]
-    return moved(build_for_gpu(found.imported.module, target, updates)) / layer.bytes
+    return moved(build_for_gpu(found.imported.module, target, found.imported.updates)) / layer.bytes
