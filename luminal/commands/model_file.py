@@ -7,7 +7,7 @@ import logging
 import runpy
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -129,15 +129,17 @@ def _exported_source(program: Any) -> Source:
     inputs = tuple(named(number, slot) for number, slot in enumerate(imported.inputs))
 
     def resulting(slot: Any, spec: Any) -> BorderTensor:
-        kind = "update" if spec.kind in UPDATES else slot.kind
         order = None if slot.layout is None else slot.layout.order
-        return BorderTensor(spec.target or spec.arg.name, kind, slot.number, order)
+        return BorderTensor(spec.target or spec.arg.name, slot.kind, slot.number, order)
 
-    outputs = found.program.graph_signature.output_specs
-    results = tuple(map(resulting, imported.outputs, outputs))
+    outputs = [spec for spec in found.program.graph_signature.output_specs if spec.kind not in UPDATES]
+    # hidden results stand behind those of the model
+    results = [resulting(slot, spec) for slot, spec in zip(imported.outputs, outputs, strict=False)]
+    for output, position in imported.updates:
+        results.append(replace(inputs[position], kind="update", number=output))
     call = exported_call(found)
     return Source(
-        imported.module, Border(inputs, results), call, tuple(imported.updates), dict(imported.hints)
+        imported.module, Border(inputs, tuple(results)), call, tuple(imported.updates), dict(imported.hints)
     )
 
 

@@ -36,7 +36,7 @@ class BorderTensor:
     """What a tensor at the border of the graph is to the user.
 
     `kind` of an input: "parameter" (of the model, given once) or "input"; of a result: "computed" (output `number`),
-    "update" (the same, and the next value of the input of that name), "part" (a view of output `number`), or what of
+    "update" (output `number`, the next value of the input of that name), "part" (a view of output `number`), or what of
     the arguments it is.  `order`: axis i of the memory is axis order[i] of the user's tensor, None where they are the
     same; axes that the user's tensor repeats have size 1 in memory.
     """

@@ -98,7 +98,7 @@ def test_parameters_have_their_names_and_updates_their_memory(tmp_path: Path) ->
     inputs = {each["name"]: each for each in manifest["inputs"]}
     assert inputs["linear.weight"]["kind"] == "parameter" and inputs["linear.weight"]["shape"] == ["16", "8"]
     assert inputs["x"]["kind"] == "input" and inputs["x"]["shape"][0] == "8"
-    counted, result = manifest["results"]
+    result, counted = manifest["results"]
     assert (counted["name"], counted["kind"]) == ("count", "update") and result["kind"] == "computed"
     (bounds,) = manifest["dims"].values()
     assert bounds["max"] == 64
