@@ -70,30 +70,15 @@ class IndexAlgebra:
 
     def index(self, term: Term) -> Index:
         """An i64 term as an index, affine where it is known to be."""
-        affine = self.affine(term)
+        affine = affine_leaf(term)
         if affine is not None:
             return Index(affine)
         if term.op == "add":
             for one, other in (term.operands, reversed(term.operands)):
-                part = self.affine(one)
+                part = affine_leaf(one)
                 if part is not None:
                     return Index(part, other)
         return Index(CONSTANT, term)
-
-    def affine(self, term: Term) -> Affine | None:
-        """The affine expression that an i64 term is; None where it is none."""
-        if term.dtype is not i64:
-            return None
-        match term.op:
-            case "index":
-                return cast(Affine, term.attribute)
-            case "dimension":
-                return Affine((), cast(Dim, term.attribute))
-            case "constant":
-                bits = cast(int, term.attribute)
-                return Affine((), as_dim(bits - (bits >> 63 << 64)))
-            case _:
-                return None
 
     def plus(self, index: Index, other: Index) -> Index:
         """The sum of two indices."""
@@ -135,7 +120,7 @@ class IndexAlgebra:
     def _whole_parts(self, dynamic: dict[Term, Dim]) -> list[tuple[Index, Dim]]:
         """Takes (e // q) * q * s + (e % q) * s out of a sum and gives e * s, where there is such a pair."""
         for rest in [term for term in dynamic if term.op == "mod" and term.attribute == "floor"]:
-            divisor = self.affine(rest.operands[1])
+            divisor = affine_leaf(rest.operands[1])
             quotient = self.table.apply("recip", rest.operands, "floor", i64)
             if (
                 divisor is not None
@@ -313,7 +298,7 @@ class IndexAlgebra:
         return absorbing if absorbing is not None and absorbing in (left, right) else None
 
     def _arithmetic(self, op: str, operands: tuple[Term, ...], variant: str | None) -> Term | None:
-        left, right = (self.affine(operand) for operand in operands)
+        left, right = (affine_leaf(operand) for operand in operands)
         if left is None or right is None:
             return None
         if not self._fits(left) or not self._fits(right):
@@ -384,3 +369,19 @@ def reshape_groups(old: Sequence[Dim], new: Sequence[Dim]) -> list[tuple[list[in
         groups.append((left[:count], right[:other_count]))
         left, right = left[count:], right[other_count:]
     return groups
+
+
+def affine_leaf(term: Term) -> Affine | None:
+    """The affine expression that an i64 index, dimension or constant is; None of any other term."""
+    if term.dtype is not i64:
+        return None
+    match term.op:
+        case "index":
+            return cast(Affine, term.attribute)
+        case "dimension":
+            return Affine((), cast(Dim, term.attribute))
+        case "constant":
+            bits = cast(int, term.attribute)
+            return Affine((), as_dim(bits - (bits >> 63 << 64)))
+        case _:
+            return None

@@ -26,8 +26,8 @@ from luminal.dialects.kernel.terms import (
     TermTable,
     predicate,
 )
-from luminal.dim import Dim
 from luminal.dtype import bool_, from_bits, i64, to_bits
+from luminal.passes.index_algebra import affine_leaf
 from luminal.passes.weighted_fold import unrounded, weighted_parts
 
 Conditions = tuple[Affine, ...]
@@ -194,27 +194,20 @@ def _evaluated(term: Term, operands: Sequence[int]) -> int:
 
 def _affine(term: Term) -> Affine | None:
     """An i64 term as an affine expression of indices; None where it is none, or has constants that might wrap."""
+    leaf = affine_leaf(term)
+    if leaf is not None:
+        return leaf if term.op != "constant" or abs(_signed(term)) <= LARGEST else None
     if term.dtype is not i64:
         return None
-    match term.op:
-        case "index":
-            return cast(Affine, term.attribute)
-        case "dimension":
-            return Affine.of({}, cast(Dim, term.attribute))
-        case "constant":
-            number = _signed(term)
-            return Affine.of({}, number) if abs(number) <= LARGEST else None
-        case "add":
-            left, right = map(_affine, term.operands)
-            return None if left is None or right is None else left.plus(right)
-        case "mul":
-            for factor, other in (term.operands, term.operands[::-1]):
-                found = _affine(other)
-                if factor.op == "constant" and abs(_signed(factor)) <= LARGEST and found is not None:
-                    return found.times(_signed(factor))
-            return None
-        case _:
-            return None
+    if term.op == "add":
+        left, right = map(_affine, term.operands)
+        return None if left is None or right is None else left.plus(right)
+    if term.op == "mul":
+        for factor, other in (term.operands, term.operands[::-1]):
+            found = _affine(other)
+            if factor.op == "constant" and abs(_signed(factor)) <= LARGEST and found is not None:
+                return found.times(_signed(factor))
+    return None
 
 
 def _signed(term: Term) -> int:
