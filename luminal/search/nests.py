@@ -123,13 +123,8 @@ class NestGenerator(ContractionGenerator):
         """
         lanes = self.machine.lanes
         across = lane not in sums and bool(sums)
-        tiles = (
-            (16, 8, 4, 2, 1)
-            if across and self.machine.registers >= 32
-            else (8, 4, 2, 1)
-            if across
-            else (4, 2, 1)
-        )
+        most = 4 if not across else 16 if self.machine.registers >= 32 else 8
+        tiles = [tile for tile in (16, 8, 4, 2, 1) if tile <= most]
         vector, found = Factor(lane, lanes, "lane"), list[tuple[list[Factor], dict[str, int]]]()
         for tile in (t for t in tiles if t == 1 or self._fits_long(lane, t * lanes)):
             found.append(
