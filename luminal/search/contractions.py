@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from luminal.dialects.kernel.schedule import Buffer, Factor, Stage, Target
 from luminal.dialects.kernel.terms import ELEMENTWISE, Region, Term, is_narrow_product, widened
 from luminal.passes.packed_loads import is_only_load
 from luminal.search.machine import Machine
 from luminal.search.roofline import contraction_seconds, packing_seconds, row_seconds, traffic_seconds
-from luminal.search.shapes import Contraction, Shapes, below, reduced_indices
+from luminal.search.shapes import Contraction, Shapes, reduced_indices
 from luminal.search.stage import Nest, Seconds, StageView, add_seconds
+from luminal.search.streams import Streams
+from luminal.search.tiling import Tiling, Way
 
 # Vectors of lanes, rows of a register tile, tiles of a block; whether rows are packed; whether columns stand outside.
 TILES = ((4, 3, 2, 1), (12, 8, 6, 4, 2, 1), (1, 4, 16), (False, True), (False, True))
@@ -30,44 +32,6 @@ PARTIAL_STEPS = (256, 192, 320, 128, 160, 96)
 
 CAST_OPERATIONS = 2
 """Vector operations of a cast, to widen and to shift or convert."""
-
-
-@dataclass(frozen=True, slots=True)
-class Way:
-    """How the factors of a contraction are read: `left` and `right` as they are kept or loaded.
-
-    `computed`: vector operations that make of one vector of what is loaded one of the lane side, where that is no
-    panel of its own; `sources`: what is loaded for it, if not `right`.  `group`: neighbours along the sum in each lane,
-    which one instruction of so many `cycles` sums up.
-    """
-
-    left: Term
-    right: Term
-    computed: int = 0
-    sources: tuple[Term, ...] = ()
-    group: int = 1
-    cycles: float = 1.0
-
-    @property
-    def shifts(self) -> frozenset[str]:
-        """The indices that the lane side is computed with, beside those of what it is read by: which of the fields of a
-        byte is taken, for example.  Where their loops are unrolled, shifts are by constants."""
-        numbers = (term.free for term in below((self.right,), frozenset()) if term.op == "index")
-        return frozenset().union(*numbers)
-
-
-@dataclass(frozen=True, slots=True)
-class _Tiling:
-    """The lane's index, that of rows (None where there are none), vectors and rows of a register tile, tiles of a
-    block."""
-
-    lane: str
-    row: str | None
-    vectors: int
-    tile: int
-    block: int
-    pack_rows: bool
-    swap: bool
 
 
 class ContractionGenerator:
@@ -154,7 +118,7 @@ class ContractionGenerator:
 
     def _tilings(
         self, view: StageView, contraction: Contraction, way: Way, lane: str, row: str | None
-    ) -> Iterator[_Tiling]:
+    ) -> Iterator[Tiling]:
         lanes = self.machine.lanes
         outer = self.tiles[2:]
         if view.at is not None:  # rows are blocked around the stage already
@@ -171,13 +135,15 @@ class ContractionGenerator:
             if vectors > 1 and not self._fits(lane, width) and self.shapes.sizes[lane] < width:
                 continue
             for block, pack_rows, swap in itertools.product(*outer):
-                if (row is None and (block > 1 or swap)) or (
-                    pack_rows and (row is None or contraction.around)
-                ):
+                if row is None and (block > 1 or swap):
                     continue
+                if pack_rows and (row is None or contraction.around):
+                    continue
+                if swap and (block > 1 or pack_rows):
+                    continue  # rows pass by whole, as they lie
                 if row is not None and block > 1 and block * tile > 2 * self.shapes.sizes[row]:
                     continue
-                yield _Tiling(lane, row, vectors, tile, block, pack_rows, swap)
+                yield Tiling(lane, row, vectors, tile, block, pack_rows, swap)
 
     # How factors are read
 
@@ -220,7 +186,7 @@ class ContractionGenerator:
     # The nest
 
     def _contraction(
-        self, view: StageView, contraction: Contraction, way: Way, tiling: _Tiling
+        self, view: StageView, contraction: Contraction, way: Way, tiling: Tiling
     ) -> Nest | None:
         lane, row, vectors, tile = tiling.lane, tiling.row, tiling.vectors, tiling.tile
         lanes, prefix = self.machine.lanes, view.prefix
@@ -262,21 +228,17 @@ class ContractionGenerator:
             ]
             kept += beside
             filling += [self.no_seconds] * len(beside)
-        seconds = self._each(
-            lambda shapes: contraction_seconds(
-                shapes,
-                contraction,
-                self.machine,
-                lane,
-                row,
-                vectors,
-                tile,
-                tiling.pack_rows,
-                way.computed,
-                way.group,
-                way.cycles,
-            )
-        )
+        is_partial = any(factor.role == "partial" for factor in factors)
+
+        def price(shapes: Shapes) -> float:
+            # where rows are blocked around the stage, panels come back soon
+            read = tiling if view.at is None else replace(tiling, swap=True)
+            streams = Streams(shapes, contraction, self.machine, read, way)
+            panel = streams.panel_cycles()
+            products = contraction_seconds(shapes, contraction, self.machine, tiling, way, panel, is_partial)
+            return products if view.at is not None else products + streams.row_seconds()
+
+        seconds = self._each(price)
         seconds = add_seconds([seconds, *filling])
         return Nest(factors, tuple(kept), seconds, "contraction", tuple(filling))
 
@@ -316,7 +278,7 @@ class ContractionGenerator:
         """The index of the sum along which an operand lies contiguous."""
         return next((i for i in contraction.sums if self.shapes.stride(operand, i) == 1), None)
 
-    def _packed_rows(self, view: StageView, contraction: Contraction, way: Way, tiling: _Tiling) -> Stage:
+    def _packed_rows(self, view: StageView, contraction: Contraction, way: Way, tiling: Tiling) -> Stage:
         """A block of rows laid out as its register tiles read it."""
         row, tile, lanes = tiling.row, tiling.tile, self.machine.lanes
         assert row is not None
@@ -341,7 +303,7 @@ class ContractionGenerator:
         view: StageView,
         contraction: Contraction,
         way: Way,
-        tiling: _Tiling,
+        tiling: Tiling,
         at: str | None,
         kept: list[Stage],
     ) -> Seconds | None:
@@ -418,7 +380,7 @@ class ContractionGenerator:
             yield Stage((Target(term=self.numbers[term], buffer=buffer),), tuple(loops), view.at)
 
     def _loads_beside(
-        self, view: StageView, contraction: Contraction, way: Way, tiling: _Tiling
+        self, view: StageView, contraction: Contraction, way: Way, tiling: Tiling
     ) -> Iterator[Stage]:
         """Other constants that are read along the lane, but do not lie so: laid out like the panels."""
         lane = tiling.lane

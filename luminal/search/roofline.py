@@ -12,6 +12,7 @@ from luminal.search.machine import Machine
 from luminal.search.rereads import bytes_read_again
 from luminal.search.shapes import Contraction, Shapes
 from luminal.search.stage import StageView
+from luminal.search.tiling import Tiling, Way
 
 # Vector operations that an elementwise primitive costs, beyond the one of an addition.
 OPERATION_COST = {
@@ -30,6 +31,15 @@ PICKED_COST = {2: 3.0, 3: 5.0, 4: 7.0}
 """Vector operations of a load by its stride, where whole vectors are read and every so manieth element is picked."""
 AROUND_COST = 3.0
 """Vector operations that add a sum of integers, scaled, to the sum that it is part of."""
+STEP_CYCLES = 0.5
+"""Of the loop over the sum itself, a step."""
+LOADS_A_CYCLE = 2
+FMA_LATENCY = 4.5
+"""Cycles of a step of the sum, at least, until the sums of the step before are there."""
+TILE_CYCLES = 12.0
+"""What a register tile costs for each accumulator beside its sum: to set it, and to write what becomes of it."""
+PARTIAL_ADDENDS, SPILL_CYCLES = 224, 8.0
+"""Of short sums, roughly; and to add one to a long one that has no register, by accumulator."""
 STRIDED_SECONDS = 0.7e-9
 HOP_SECONDS, PAGE_BYTES, LINE_BYTES = 8e-9, 4096, 64
 """What it takes to go on in another page, where no hardware has looked ahead."""
@@ -156,41 +166,36 @@ def contraction_seconds(
     shapes: Shapes,
     contraction: Contraction,
     machine: Machine,
-    lane: str,
-    row: str | None,
-    vectors: int,
-    tile: int,
-    packed_rows: bool,
-    computed: int = 0,
-    group: int = 1,
-    cycles_each: float = 1.0,
+    tiling: Tiling,
+    way: Way,
+    panel_cycles: float,
+    partial: bool,
 ) -> float:
     """Fused multiply-adds at the rate that a register tile allows, padding counted; packing is not.
 
-    `computed`: operations by which each vector of the lane side is computed where it is used.  `group`: neighbours
-    along the sum that one instruction multiplies, in `cycles_each`.
+    `panel_cycles`: in which a vector of the lane side comes from where it lies; `partial`: whether a long sum is made
+    up of short ones.
     """
-    width = vectors * machine.lanes
     volume = 1.0
     for index in (*contraction.batch, *contraction.rows, *contraction.columns, *contraction.around):
         size = shapes.sizes[index]
-        step = width if index == lane else tile if index == row else 1
+        step = {tiling.lane: tiling.vectors * machine.lanes, tiling.row: tiling.tile}.get(index, 1)
         volume *= -(-size // step) * step
-    around = AROUND_COST * volume if contraction.around else 0.0
-    volume *= -(-shapes.volume({*contraction.sums}) // group)
-    cycles = machine.flops / (2 * machine.lanes)
-    accumulators = tile * vectors
+    steps = -(-shapes.volume({*contraction.sums}) // way.group)
+    accumulators = tiling.tile * tiling.vectors
     # Cycles of one step of the sum: an fma each, loads beside them, and the latency of a chain that is too short.
-    per_step = max(cycles_each * accumulators + 1.5 + computed * vectors, vectors + tile, 9.5)
-    panel = width * (4 if group == 1 else 4 // group)
-    for index in contraction.sums:
-        panel *= shapes.sizes[index]
-    if panel > machine.l1 // 2:
-        per_step = max(per_step, 2.7 * vectors + 1.5)
-    seconds = (volume * per_step / accumulators + around) / machine.lanes / cycles
-    if row and not packed_rows and shapes.stride(contraction.left, row) not in (1, None):
-        seconds *= 1.03
-    return seconds
+    per_step = max(
+        way.cycles * accumulators + STEP_CYCLES + way.computed * tiling.vectors,
+        (tiling.vectors + tiling.tile) / LOADS_A_CYCLE,
+        panel_cycles * tiling.vectors + STEP_CYCLES,
+        FMA_LATENCY,
+    )
+    per_tile = TILE_CYCLES * accumulators
+    if partial and 2 * accumulators + tiling.vectors + 1 > machine.registers:
+        per_tile += SPILL_CYCLES * accumulators * steps * way.group / PARTIAL_ADDENDS
+    around = AROUND_COST * volume if contraction.around else 0.0
+    cycles = machine.flops / (2 * machine.lanes)
+    return (volume * (per_step * steps + per_tile) / accumulators + around) / machine.lanes / cycles
 
 
 def packing_seconds(

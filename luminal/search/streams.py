@@ -1,0 +1,76 @@
+"""Where the factors of a contraction are read again from, and what that costs beside the products.
+
+    rows outside     for a block of rows: for every panel: the tiles of the block    the block stays in a cache
+    panels outside   for every panel: for every tile of rows                         all rows pass by again
+
+A register tile reads its rows side by side, each as a stream.  Hardware looks ahead along a stream once that has begun:
+what is waited for is the first line, in every register tile anew, unless the rows are in the first cache or laid out as
+they are read.  A panel is one long stream and comes at the rate of the cache that it lies in.
+"""
+
+from __future__ import annotations
+
+from luminal.dialects.kernel.terms import Term
+from luminal.search.machine import Machine
+from luminal.search.shapes import Contraction, Shapes
+from luminal.search.tiling import Tiling, Way
+
+FIRST_LINE = (0.0, 17e-9, 60e-9, 60e-9)
+"""Seconds until the first line of a stream is there: from the first, second and last cache, and from memory."""
+PANEL_CYCLES = (0.5, 2.3, 2.5)
+"""Cycles of a vector of a panel, from the first, second and last cache."""
+CACHE_PART = (0.5, 0.75, 0.75)
+"""What part of each cache holds what is read again, beside what passes through."""
+
+
+class Streams:
+    """What reading the factors costs that a contraction multiplies, for its register tiles."""
+
+    def __init__(
+        self, shapes: Shapes, contraction: Contraction, machine: Machine, tiling: Tiling, way: Way
+    ) -> None:
+        self.shapes, self.contraction, self.machine, self.tiling = shapes, contraction, machine, tiling
+        self._batch = {*contraction.batch}
+        self._left = self._bytes(way.left)
+        self._right = sum(self._bytes(each) for each in way.sources or (way.right,))
+        self._rows, self._columns = (
+            shapes.volume({*each}) for each in (contraction.rows, contraction.columns)
+        )
+        self._panels = max(1.0, self._columns / (tiling.vectors * machine.lanes))
+
+    def panel_cycles(self) -> float:
+        """Cycles of each vector of the panels, at least."""
+        once = self._rate(self._right / self._panels)
+        block = min(self.tiling.block, self._rows)
+        return once if self.tiling.swap else (self._rate(self._right) + (block - 1) * once) / block
+
+    def row_seconds(self) -> float:
+        """Waiting for rows that are read again, for all panels but the first."""
+        tiling, contraction, shapes = self.tiling, self.contraction, self.shapes
+        row = tiling.row
+        if row is None or tiling.pack_rows:
+            return 0.0
+        again = self._rows if tiling.swap else min(self._rows, tiling.tile * tiling.block)
+        level = self._level(self._left * again / self._rows)
+        passes = (self._panels - 1) * shapes.volume(self._batch)
+        seconds = self._left / self.machine.bandwidth if level == len(CACHE_PART) else 0.0
+        if shapes.stride(contraction.left, row) not in (1, None):
+            seconds += self._rows * FIRST_LINE[level]
+        return seconds * passes
+
+    def _bytes(self, factor: Term) -> int:
+        return self.shapes.volume(factor.free - self._batch) * factor.dtype.size_bytes
+
+    def _rate(self, size: float) -> float:
+        level = self._level(size)
+        if level < len(PANEL_CYCLES):
+            return PANEL_CYCLES[level]
+        return (
+            2 * self.machine.flops / self.machine.bandwidth
+        )  # of a vector, 4 bytes a lane, in cycles of so many lanes
+
+    def _level(self, size: float) -> int:
+        """The cache that holds so many bytes, from 0; memory is the one after the last."""
+        holds = (self.machine.l1, self.machine.l2, self.machine.l3)
+        fits = (size <= part * most for part, most in zip(CACHE_PART, holds, strict=True))
+        return next((level for level, is_held in enumerate(fits) if is_held), len(holds))

@@ -1,0 +1,46 @@
+"""How a contraction is cut into register tiles, and how its factors are read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from luminal.dialects.kernel.terms import Term
+from luminal.search.shapes import below
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How the factors of a contraction are read: `left` and `right` as they are kept or loaded.
+
+    `computed`: vector operations that make of one vector of what is loaded one of the lane side, where that is no
+    panel of its own; `sources`: what is loaded for it, if not `right`.  `group`: neighbours along the sum in each lane,
+    which one instruction of so many `cycles` sums up.
+    """
+
+    left: Term
+    right: Term
+    computed: int = 0
+    sources: tuple[Term, ...] = ()
+    group: int = 1
+    cycles: float = 1.0
+
+    @property
+    def shifts(self) -> frozenset[str]:
+        """The indices that the lane side is computed with, beside those of what it is read by: which of the fields of a
+        byte is taken, for example.  Where their loops are unrolled, shifts are by constants."""
+        numbers = (term.free for term in below((self.right,), frozenset()) if term.op == "index")
+        return frozenset().union(*numbers)
+
+
+@dataclass(frozen=True, slots=True)
+class Tiling:
+    """The lane's index, that of rows (None where there are none), vectors and rows of a register tile, tiles of a
+    block; whether rows are laid out for a block; whether panels stand outside of rows (`swap`)."""
+
+    lane: str
+    row: str | None
+    vectors: int
+    tile: int
+    block: int
+    pack_rows: bool
+    swap: bool
