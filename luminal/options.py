@@ -21,16 +21,14 @@ VERIFY = ("full", "ordinary")
 
 
 @dataclass(frozen=True, slots=True)
-class CompileOptions:
-    """What `compile_module` may be told; all of it is part of the key of the compiled graph.
+class SearchOptions:
+    """What a user may say of how a program is searched for.
 
-    `constants` are positions of inputs that do not change from call to call (parameters): they are bound once, what
-    depends on them alone is computed then, and they may be laid out anew. `updates` are pairs (output, input): that
-    output is written into the memory of that input. `hint` gives sizes that are expected, as pairs (dim, size). `mode`
-    is how long schedules are searched for, and `candidates` how many of a kernel are timed at most, 0 for as many as
-    the mode says. `buckets`: "declared" for those of the dims alone, "auto" to let the roofline advise some where no
-    dim has any. `config` is what an earlier search found (`luminal/search/config.py`), as text or as the path of a
-    file: what it knows is not searched.
+    `mode` is how long schedules are searched for, and `candidates` how many of a kernel are timed at most, 0 for as
+    many as the mode says. `cache`: compiled code may be read from the user's cache folder and kept there. `buckets`:
+    "declared" for those of the dims alone, "auto" to let the roofline advise some where no dim has any. `config` is
+    what an earlier search found (`luminal/search/config.py`), as text or as the path of a file: what it knows is not
+    searched.
 
     `budget`: seconds for which library kernels are timed, the cuts of a graph and the candidates of its regions
     searched together, and the rest is searched, all in all; 0 for as long as the mode says; `seed` of what that search
@@ -39,9 +37,6 @@ class CompileOptions:
     or on "ordinary" data alone.
     """
 
-    constants: tuple[int, ...] = ()
-    updates: tuple[tuple[int, int], ...] = ()
-    hint: tuple[tuple[str, int], ...] = ()
     mode: str = "default"
     candidates: int = 0
     cache: bool = True
@@ -59,6 +54,28 @@ class CompileOptions:
         check_search(self.budget, self.seed, self.timeout, self.verify)
         if self.candidates < 0:
             raise OptionError(f"candidates must be 0 or more, not {self.candidates}")
+        if self.config:
+            from luminal.search.config import config_text
+
+            # the text, so that it is what a compiled graph is kept under
+            object.__setattr__(self, "config", config_text(self.config))
+
+
+@dataclass(frozen=True, slots=True)
+class CompileOptions(SearchOptions):
+    """What `compile_module` may be told; all of it is part of the key of the compiled graph.
+
+    `constants` are positions of inputs that do not change from call to call (parameters): they are bound once, what
+    depends on them alone is computed then, and they may be laid out anew. `updates` are pairs (output, input): that
+    output is written into the memory of that input. `hint` gives sizes that are expected, as pairs (dim, size).
+    """
+
+    constants: tuple[int, ...] = ()
+    updates: tuple[tuple[int, int], ...] = ()
+    hint: tuple[tuple[str, int], ...] = ()
+
+    def __post_init__(self) -> None:
+        SearchOptions.__post_init__(self)
         positions = self.constants
         if not isinstance(positions, tuple) or not all(type(p) is int and p >= 0 for p in positions):  # pyright: ignore
             raise OptionError(
@@ -66,11 +83,6 @@ class CompileOptions:
             )
         if len({given for given, _ in self.updates}) != len(self.updates):
             raise OptionError(f"an output can update one input only; updates are {self.updates}")
-        if self.config:
-            from luminal.search.config import config_text
-
-            # the text, so that it is what a compiled graph is kept under
-            object.__setattr__(self, "config", config_text(self.config))
 
     @staticmethod
     def of(options: CompileOptions | Mapping[str, object] | None) -> CompileOptions:

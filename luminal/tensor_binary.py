@@ -178,61 +178,44 @@ class BinaryMethods(UnaryMethods):
     # ---- operators -------------------------------------------------------------------------------------------------
 
     __hash__ = object.__hash__
-
-    def __neg__(self) -> Tensor:
-        return self.neg()
+    __neg__ = UnaryMethods.neg
+    __abs__ = UnaryMethods.abs
+    __invert__ = UnaryMethods.bitwise_not
+    __add__ = __radd__ = add
+    __sub__ = sub
+    __mul__ = __rmul__ = mul
+    __truediv__ = div
+    __floordiv__ = floor_divide
+    __mod__ = remainder
+    __pow__ = pow
+    __lt__ = lt
+    __le__ = le
+    __gt__ = gt
+    __ge__ = ge
+    __and__ = __rand__ = bitwise_and
+    __or__ = __ror__ = bitwise_or
+    __xor__ = __rxor__ = bitwise_xor
+    __lshift__ = bitwise_left_shift
+    __rshift__ = bitwise_right_shift
 
     def __pos__(self) -> Tensor:
         if self.dtype.is_bool:
             raise self._fail("+", "dtype is bool, expected an integer or a float; cast first", DTypeError)
         return cast("Tensor", self)
 
-    def __abs__(self) -> Tensor:
-        return self.abs()
-
-    def __invert__(self) -> Tensor:
-        return self.bitwise_not()
-
-    def __add__(self, other: Other) -> Tensor:
-        return self.add(other)
-
-    def __radd__(self, other: Number | Dim) -> Tensor:
-        return self.add(other)
-
-    def __sub__(self, other: Other) -> Tensor:
-        return self.sub(other)
-
     def __rsub__(self, other: Number | Dim) -> Tensor:
         self._refuse_bool_subtraction(other)
         return self._binary("sub", other, reverse=True)
-
-    def __mul__(self, other: Other) -> Tensor:
-        return self.mul(other)
-
-    def __rmul__(self, other: Number | Dim) -> Tensor:
-        return self.mul(other)
-
-    def __truediv__(self, other: Other) -> Tensor:
-        return self.div(other)
 
     def __rtruediv__(self, other: Number | Dim) -> Tensor:
         """other * (1 / self), which is how PyTorch computes it."""
         return self.reciprocal().mul(other)
 
-    def __floordiv__(self, other: Other) -> Tensor:
-        return self.floor_divide(other)
-
     def __rfloordiv__(self, other: Number | Dim) -> Tensor:
         return self._divide("floor_divide", other, reverse=True)
 
-    def __mod__(self, other: Other) -> Tensor:
-        return self.remainder(other)
-
     def __rmod__(self, other: Number | Dim) -> Tensor:
         return self._divide("remainder", other, reverse=True)
-
-    def __pow__(self, exponent: Other) -> Tensor:
-        return self.pow(exponent)
 
     def __rpow__(self, base: Number | Dim) -> Tensor:
         return self._power(base, reverse=True)
@@ -243,44 +226,8 @@ class BinaryMethods(UnaryMethods):
     def __ne__(self, other: object) -> Tensor:  # type: ignore[override]
         return self.ne(cast(Any, other)) if _is_operand(other) else NotImplemented
 
-    def __lt__(self, other: Other) -> Tensor:
-        return self.lt(other)
-
-    def __le__(self, other: Other) -> Tensor:
-        return self.le(other)
-
-    def __gt__(self, other: Other) -> Tensor:
-        return self.gt(other)
-
-    def __ge__(self, other: Other) -> Tensor:
-        return self.ge(other)
-
-    def __and__(self, other: Other) -> Tensor:
-        return self.bitwise_and(other)
-
-    def __rand__(self, other: Number | Dim) -> Tensor:
-        return self.bitwise_and(other)
-
-    def __or__(self, other: Other) -> Tensor:
-        return self.bitwise_or(other)
-
-    def __ror__(self, other: Number | Dim) -> Tensor:
-        return self.bitwise_or(other)
-
-    def __xor__(self, other: Other) -> Tensor:
-        return self.bitwise_xor(other)
-
-    def __rxor__(self, other: Number | Dim) -> Tensor:
-        return self.bitwise_xor(other)
-
-    def __lshift__(self, other: Other) -> Tensor:
-        return self.bitwise_left_shift(other)
-
     def __rlshift__(self, other: Number | Dim) -> Tensor:
         return self._bits("shift_left", other, reverse=True)
-
-    def __rshift__(self, other: Other) -> Tensor:
-        return self.bitwise_right_shift(other)
 
     def __rrshift__(self, other: Number | Dim) -> Tensor:
         return self._bits("shift_right", other, reverse=True)
@@ -330,7 +277,7 @@ class BinaryMethods(UnaryMethods):
         if isinstance(alpha, bool) and not dtype.is_bool:
             raise self._fail(name, f"alpha is {alpha}, expected a number for {dtype.name}", DTypeError)
         # Both halves of a f16 or bf16 result are rounded once, after the sum.
-        wide = f32 if dtype in (f16, bf16) else dtype
+        wide = dtype.accumulate
         scale = self._fill(alpha, dtype, name)._as(wide)
         scaled = self._emit("mul", self._operand(other, dtype, name)._as(wide), scale)
         return self._emit(name, self._as(dtype)._as(wide), scaled)._as(dtype)

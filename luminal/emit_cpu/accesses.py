@@ -17,18 +17,9 @@ from luminal.dialects.kernel.placed_types import Address, Tile, TileAxis
 from luminal.dim import Dim, as_dim
 from luminal.emit_cpu.addresses import AddressWriter, Point, lanes_in, points
 from luminal.emit_cpu.arithmetic import combine, memory_element
-from luminal.emit_cpu.text import (
-    Function,
-    Index,
-    Value,
-    bits_of,
-    constant_bits,
-    lanes_of,
-    vector_of,
-    with_element,
-    zero,
-)
+from luminal.emit_cpu.text import Function, Index
 from luminal.emit_cpu.transposed import QUAD, store_quads, transposed
+from luminal.emit_cpu.values import Value, bits_of, constant_bits, lanes_of, vector_of, with_element, zero
 from luminal.emit_cpu.vectors import coordinates, joined
 
 ZEROS = "luminal_zeros"

@@ -19,7 +19,8 @@ from luminal.dialects.kernel.placed_types import Address, Tile, TileAxis
 from luminal.dim import Dim
 from luminal.emit_cpu.arithmetic import memory_element
 from luminal.emit_cpu.sizes import DimEmitter
-from luminal.emit_cpu.text import Function, Index, Lines, Value
+from luminal.emit_cpu.text import Function, Index, Lines
+from luminal.emit_cpu.values import Value
 from luminal.emit_cpu.vectors import elements_in
 
 Point = Mapping[TileAxis, int]

@@ -13,15 +13,8 @@ from typing import Literal, cast
 from luminal.dialects.kernel.placed import ROUNDED
 from luminal.dtype import DType, bf16, f16, f32
 from luminal.emit_cpu.jit import Target
-from luminal.emit_cpu.text import (
-    Function,
-    Value,
-    bits_of,
-    constant,
-    constant_bits,
-    vector_of,
-    with_element,
-)
+from luminal.emit_cpu.text import Function
+from luminal.emit_cpu.values import Value, bits_of, constant, constant_bits, vector_of, with_element
 from luminal.emit_cpu.vector_math import exponential, logarithm, rounded, sine
 
 REGISTERS = {

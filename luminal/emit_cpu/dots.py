@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from luminal.dtype import DType, bf16, f32, i8, i16, i32, u8
 from luminal.emit_cpu.arithmetic import cast_value, combine
 from luminal.emit_cpu.jit import Target
-from luminal.emit_cpu.text import Function, Value, lanes_of, vector_of
+from luminal.emit_cpu.text import Function
+from luminal.emit_cpu.values import Value, lanes_of, vector_of
 from luminal.emit_cpu.vectors import neighbours
 
 

@@ -26,8 +26,9 @@ from luminal.dialects.kernel.placed_types import Loop
 from luminal.dim import Dim, as_dim, dim_max
 from luminal.emit_cpu.interior import Part, holds, interiors, turning
 from luminal.emit_cpu.jit import Target
-from luminal.emit_cpu.text import Function, Index, Module, Value
+from luminal.emit_cpu.text import Function, Index, Module
 from luminal.emit_cpu.tiles import TileWriter, guard_is_trivial
+from luminal.emit_cpu.values import Value
 
 ALIGNMENT = 64
 TINY_NANOSECONDS = 3000

@@ -20,7 +20,7 @@ from typing import Any
 
 import llvmlite.binding as llvm
 
-from luminal.emit_cpu.text import bits_of
+from luminal.emit_cpu.values import bits_of
 
 _lock = threading.RLock()
 _numbers = itertools.count()

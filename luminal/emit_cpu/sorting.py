@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from luminal.dim import Dim, as_dim, symbol_dim
 from luminal.dim import Symbol as DimSymbol
 from luminal.dtype import DType
-from luminal.emit_cpu.text import Function, Index, Module, Value, constant_bits, element_of
+from luminal.emit_cpu.text import Function, Index, Module
+from luminal.emit_cpu.values import Value, constant_bits, element_of
 
 SYMBOLS = ("outer", "size", "inner", "count")
 """Sizes of a kernel, in the order of its ABI."""

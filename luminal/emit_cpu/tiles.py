@@ -41,17 +41,9 @@ from luminal.emit_cpu.arithmetic import (
 from luminal.emit_cpu.dots import dot_product
 from luminal.emit_cpu.interior import Part, always_holds, part_of
 from luminal.emit_cpu.jit import Target
-from luminal.emit_cpu.text import (
-    Function,
-    Index,
-    Value,
-    constant_bits,
-    lane_constants,
-    lanes_of,
-    vector_of,
-    zero,
-)
+from luminal.emit_cpu.text import Function, Index
 from luminal.emit_cpu.transposed import quad_axis, turned_axis
+from luminal.emit_cpu.values import Value, constant_bits, lane_constants, lanes_of, vector_of, zero
 from luminal.emit_cpu.vectors import coordinates, elements_in, neighbours, spread
 
 TRUE = Value("i1", "true")

@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from luminal.dialects.kernel.placed import LoadOp, StoreOp
 from luminal.dialects.kernel.placed_types import TileAxis
 from luminal.emit_cpu.arithmetic import memory_element
-from luminal.emit_cpu.text import Function, Value, bits_of, lanes_of
+from luminal.emit_cpu.text import Function
+from luminal.emit_cpu.values import Value, bits_of, lanes_of
 
 QUAD = 4
 PIECE_BITS = 128

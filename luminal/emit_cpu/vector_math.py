@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from luminal.emit_cpu.jit import Target
-from luminal.emit_cpu.text import (
-    Function,
+from luminal.emit_cpu.text import Function
+from luminal.emit_cpu.values import (
     Value,
     constant,
     constant_bits,

@@ -10,7 +10,8 @@ import math
 from collections.abc import Mapping, Sequence
 
 from luminal.dialects.kernel.placed_types import TileAxis
-from luminal.emit_cpu.text import Function, Value, bits_of, element_of, lanes_of, vector_of
+from luminal.emit_cpu.text import Function
+from luminal.emit_cpu.values import Value, bits_of, element_of, lanes_of, vector_of
 
 WIDEST_INTEGER = 64
 

@@ -115,12 +115,9 @@ class _Renaming:
 
     def output(self, output: Output, terms: Mapping[Term, Term]) -> Output:
         return replace(
-            output,
-            term=terms[output.term],
+            output.mapped(terms.__getitem__),
             elements=self.dim(output.elements),
             address=self.affine(output.address),
-            dynamic=None if output.dynamic is None else terms[output.dynamic],
-            guard=None if output.guard is None else terms[output.guard],
             alias=self.arguments.get(output.alias, -1),
             indices=self.indices(output.indices),
         )

@@ -49,7 +49,7 @@ def native_plan(
         choice = choices[key]
         source = compiler.source(region, choice.schedule, choice.cost)
         sources[source.name] = source
-        facts[key] = _facts(source)
+        facts[key] = source
     sorts: dict[int, tuple[KernelFacts, dict[str, Dim]]] = {}
     for number, step in enumerate(regions.steps):
         sizes = sort_sizes(step, regions)
@@ -57,13 +57,9 @@ def native_plan(
             dtype = regions.values[step.arguments[0]].dtype
             source = compiler.sort(dtype, bool(step.attributes["descending"]))
             sources[source.name] = source
-            sorts[number] = _facts(source), sizes
+            sorts[number] = source, sizes
     plan = build_plan(outline, regions, facts, _packed(regions, choices), sorts)
     return plan, [sources[name] for name in plan.kernels]
-
-
-def _facts(source: KernelSource) -> KernelFacts:
-    return KernelFacts(source.name, source.symbols, source.shared, source.private)
 
 
 def sort_sizes(step: Step, regions: RegionGraph) -> dict[str, Dim] | None:

@@ -16,7 +16,6 @@ from luminal.passes.region_graph import CheckStep, OpaqueStep, RegionGraph, Regi
 from luminal.plan.packing import packing_of
 from luminal.plan.plan import (
     THREADS,
-    Condition,
     KernelStep,
     LibraryStep,
     Packing,
@@ -94,7 +93,6 @@ def build_plan(
     values = tuple(
         PlanValue(v.dtype, v.shape, v.strides, v.elements, arena.storage[v.number]) for v in graph.values
     )
-    conditions = tuple(Condition(r.least, r.message, r.unless, r.source) for r in graph.requirements)
     for number, value in enumerate(graph.outputs):
         if graph.values[value].kind != "output" or graph.values[value].position != number:
             raise CompileError(f"output {number} has no memory of its own")
@@ -112,7 +110,7 @@ def build_plan(
         tuple(layouts),
         plan_arena(arena.blocks, samples),
         tuple(steps),
-        conditions,
+        tuple(graph.requirements),
         tuple(arena.data),
         outline.folds,
     )

@@ -18,11 +18,11 @@ from dataclasses import dataclass
 
 from luminal.dim import Dim
 from luminal.emit_cpu.sizes import DimEmitter
-from luminal.emit_cpu.text import Function, Index, Module, Value
+from luminal.emit_cpu.text import Function, Index, Module
+from luminal.emit_cpu.values import Value
 from luminal.plan.plan import THREADS, KernelStep, LibraryStep, Plan
 
 CHECK_FAILED = 2**31 - 1
-KERNEL = ("ptr", "ptr", "ptr", "ptr", "i32")
 """The parameters of a kernel: arguments, sizes, workspace, pool, threads."""
 _NULL = Value("ptr", "null")
 

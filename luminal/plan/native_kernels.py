@@ -9,7 +9,7 @@ from luminal.dialects.kernel.placed_loops import FunctionOp
 from luminal.dialects.kernel.region_text import region_text
 from luminal.dialects.kernel.schedule import Schedule
 from luminal.dialects.kernel.terms import Region
-from luminal.dim import Dim, as_dim
+from luminal.dim import as_dim
 from luminal.dtype import DType
 from luminal.emit_cpu.cache import object_key, read_entry, write_entry
 from luminal.emit_cpu.emit import TINY_NANOSECONDS, emit_function
@@ -17,6 +17,7 @@ from luminal.emit_cpu.jit import Target, compile_object
 from luminal.emit_cpu.sorting import SYMBOLS, private_bytes, sort_text
 from luminal.passes.ordered_writes import check_order
 from luminal.passes.place import place
+from luminal.plan.build import KernelFacts
 
 LONG_ENTRY = 60_000
 """Characters of entry functions, about a thousand for a launch, from which on they are compiled quickly: LLVM's
@@ -24,17 +25,13 @@ time for the best code grows as the square, and what runs takes microseconds bes
 
 
 @dataclass(frozen=True, slots=True)
-class KernelSource:
+class KernelSource(KernelFacts):
     """A kernel before LLVM: its placed form, None where it never had one, its module's text and the key of its
     object."""
 
-    name: str
-    function: FunctionOp | None
-    text: str
-    key: str
-    symbols: tuple[str, ...]
-    shared: Dim
-    private: Dim
+    function: FunctionOp | None = None
+    text: str = ""
+    key: str = ""
 
 
 @dataclass
@@ -61,7 +58,7 @@ class KernelCompiler:
         key = object_key(emitted.text, self.target)
         symbols = tuple(function.symbol_names)
         made = KernelSource(
-            name, function, emitted.text, key, symbols, emitted.shared_bytes, emitted.private_bytes
+            name, symbols, emitted.shared_bytes, emitted.private_bytes, function, emitted.text, key
         )
         self.sources[f"{identity} {_rounded(cost)}"] = made
         return made
@@ -73,7 +70,7 @@ class KernelCompiler:
             text = sort_text(name, dtype, descending)
             key = object_key(text, self.target)
             private = private_bytes(dtype)
-            self.sources[name] = KernelSource(name, None, text, key, SYMBOLS, as_dim(0), private)
+            self.sources[name] = KernelSource(name, SYMBOLS, as_dim(0), private, None, text, key)
         return self.sources[name]
 
     def image(self, source: KernelSource, keep: bool) -> bytes:

@@ -21,6 +21,7 @@ from luminal.dim import Dim, Symbol, parse_dim
 from luminal.dtype import DType, dtype_of
 from luminal.passes.fold_constants import Fold
 from luminal.passes.memory_plan import ArenaPlan, Block
+from luminal.passes.region_graph import Requirement
 
 THREADS = Symbol("threads_of_call", 1, None)
 """The number of threads of a call, which sizes of workspaces depend on."""
@@ -104,16 +105,6 @@ PlanStep = KernelStep | LibraryStep
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
-    """What the sizes of a call must obey: `least` >= 0, but where `unless` is 0; a ShapeError else."""
-
-    least: Dim
-    message: str
-    unless: Dim | None = None
-    source: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class Plan:
     """What runs.
 
@@ -132,7 +123,7 @@ class Plan:
     packings: tuple[Packing, ...]
     arena: ArenaPlan
     steps: tuple[PlanStep, ...]
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[Requirement, ...] = ()
     data: tuple[bytes, ...] = ()
     folds: tuple[Fold, ...] = ()
 
@@ -347,7 +338,7 @@ def plan_from_json(text: str) -> Plan:
         ),
         tuple(_read_step(reader, step) for step in data["steps"]),
         tuple(
-            Condition(reader.dim(least), message, None if unless is None else reader.dim(unless), source)
+            Requirement(reader.dim(least), message, None if unless is None else reader.dim(unless), source)
             for least, message, unless, source in data["conditions"]
         ),
         tuple(map(base64.b64decode, data["data"])),

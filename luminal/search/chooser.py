@@ -25,8 +25,8 @@ from luminal.search.machine import Machine
 from luminal.search.profile import Budget, Outcome, Profiler, Trial, winner
 from luminal.search.purse import Purse
 from luminal.search.record import Considered, Enumeration, RegionRecord, SearchRecord
-from luminal.search.samples import Samples
-from luminal.search.seeds import UNPRICED, recalled, seed_trials
+from luminal.search.samples import Samples, bucket_of
+from luminal.search.seeds import UNPRICED, remembered, seed_trials
 from luminal.search.shapes import Shapes
 
 CALL_SECONDS = 8e-6
@@ -111,11 +111,10 @@ class TimedChooser:
             self._begun[key, str(samples)] = replace(begun, trials=itertools.chain(first, begun.trials))
 
     def _begin(self, region: Region, key: str, samples: Samples) -> _Begun:
-        bucket, seen = bucket_of(samples), Enumeration()
-        remembered = self._remembered(region, key, bucket, samples)
-        if remembered is not None:
-            return _Begun(remembered, seen, 0, iter(()))
-        seeds = self._seeds(region, key, bucket, samples)
+        seen, known = Enumeration(), self._remembered(region, key, samples)
+        if known is not None:
+            return _Begun(known, seen, 0, iter(()))
+        seeds = self._seeds(region, key, samples)
         return _Begun(None, seen, len(seeds), self._trials(region, key, samples, seeds, seen))
 
     def choose(self, region: Region, key: str, samples: Samples) -> Choice:
@@ -174,19 +173,19 @@ class TimedChooser:
             self.database.store(key, bucket_of(samples), self.machine, winner, timings)
         return choice, outcomes, "timed"
 
-    def _remembered(self, region: Region, key: str, bucket: str, samples: Samples) -> Choice | None:
+    def _remembered(self, region: Region, key: str, samples: Samples) -> Choice | None:
         """What this machine found with this source, by a search at least as wide as this one."""
-        known = None if self.database is None else self.database.find(key, bucket, self.machine)
-        if known is None or known.candidates < self.budget.candidates:
+        found = remembered(self.database, region, key, samples, self.machine, self.forms)
+        if found is None or found[0].candidates < self.budget.candidates:
             return None
-        trial = recalled(region, key, known, samples, self.forms)
-        return None if trial is None else Choice(trial[0].schedule, known.cost, known.form)
+        known, candidate = found
+        return Choice(candidate.schedule, known.cost, known.form)
 
-    def _seeds(self, region: Region, key: str, bucket: str, samples: Samples) -> list[Trial]:
+    def _seeds(self, region: Region, key: str, samples: Samples) -> list[Trial]:
         """What is known from elsewhere; nothing where a single candidate is taken untimed."""
         if self.database is None or self.budget.candidates == 1:
             return []
-        known = self.database.seeds(key, bucket, self.machine)
+        known = self.database.seeds(key, bucket_of(samples), self.machine)
         return list(seed_trials(region, key, known, samples, self.forms, SEEDS))
 
     def _modelled(self, region: Region, key: str, samples: Samples) -> Choice:
@@ -239,11 +238,3 @@ def timings_of(
             Timing(region_text(region), samples.expected, source, schedule, candidate.form, estimate, seconds)
         )
     return found
-
-
-def bucket_of(samples: Samples) -> str:
-    """The sizes that a result is for: those of one power of two share it."""
-    named = [sorted(sizes.items()) for sizes in samples.all]
-    return " ".join(
-        ",".join(f"{name}={max(0, size).bit_length()}" for name, size in sizes) for sizes in named
-    )

@@ -19,7 +19,7 @@ from luminal.passes.cuts import Cuts, Group, Partition
 from luminal.passes.region_former import Formed, Instance
 from luminal.passes.region_terms import RegionTooLargeError
 from luminal.search.candidates import legal_candidates
-from luminal.search.forms import Forms
+from luminal.search.forms import Form, Forms
 from luminal.search.generate import Candidate
 from luminal.search.machine import Machine
 from luminal.search.samples import Samples
@@ -262,18 +262,22 @@ class CutSearch:
     def _seconds(self, formed: Formed) -> list[float]:
         """Seconds of a region under its first candidate, and of its launch, at each of the sizes."""
         if formed.key not in self._estimates:
-            samples, region = self.samples.of(formed.symbols), formed.region
-            found = [float("inf")]
-            forms = self.forms.of(region, formed.key)
-            for candidate, _ in legal_candidates(region, self.machine, samples, forms, coarse=True):
-                self.leading[formed.key] = formed, candidate
-                factor = 1 + STAGE_COST * len(region.inner) * (not candidate.form)
-                estimates = (e.seconds(self.machine) for e in candidate.estimates)
-                found = [factor * seconds + LAUNCH_SECONDS for seconds in estimates]
-                break
+            forms = self.forms.of(formed.region, formed.key)
+            found = self.estimated(formed, self.samples.of(formed.symbols), forms)
             # a region whose own sizes are the same for all of the graph's has one estimate
             self._estimates[formed.key] = found if len(found) > 1 else found * len(self._weights)
         return self._estimates[formed.key]
+
+    def estimated(self, formed: Formed, samples: Samples, forms: Sequence[Form]) -> list[float]:
+        """Seconds of a region by its first candidate, at each of its own sizes; infinite where there is none."""
+        region = formed.region
+        found = next(legal_candidates(region, self.machine, samples, forms, coarse=True), None)
+        if found is None:
+            return [float("inf")]
+        candidate, _ = found
+        self.leading[formed.key] = formed, candidate
+        factor = 1 + STAGE_COST * len(region.inner) * (not candidate.form)
+        return [factor * e.seconds(self.machine) + LAUNCH_SECONDS for e in candidate.estimates]
 
 
 def _result_sizes(region: Region) -> tuple[tuple[str, ...], ...]:

@@ -154,7 +154,7 @@ class Database:
         """What won on this machine with this source, or None where nothing is known."""
         rows = self._read(
             f"select {_WON} from winners where ({_KEY}) = (?, ?, ?, ?, ?) and not imported",
-            (region, bucket, machine.target, machine.threads, self.source),
+            self._key(region, bucket, machine),
         )
         return Winner(*rows[0]) if rows else None
 
@@ -167,7 +167,7 @@ class Database:
         self, region: str, bucket: str, machine: Machine, winner: Winner, timings: Sequence[Timing] = ()
     ) -> None:
         """Remember a winner and what was timed to find it; the last one of the widest search stays."""
-        key = (region, bucket, machine.target, machine.threads, self.source)
+        key = self._key(region, bucket, machine)
         rows = [
             (region, json.dumps(dict(timing.sizes), sort_keys=True), *key[2:4], *astuple(timing)[2:])
             for timing in timings
@@ -182,14 +182,14 @@ class Database:
 
     def store_considered(self, region: str, bucket: str, machine: Machine, content: str) -> None:
         """Remember, beside a winner, what its search looked at."""
-        key = (region, bucket, machine.target, machine.threads, self.source)
-        self._write(("insert or replace into considered values (?, ?, ?, ?, ?, ?)", [(*key, content)]))
+        row = (*self._key(region, bucket, machine), content)
+        self._write(("insert or replace into considered values (?, ?, ?, ?, ?, ?)", [row]))
 
     def find_considered(self, region: str, bucket: str, machine: Machine) -> str | None:
         """What the search of a winner looked at, or None where nothing is known."""
         rows = self._read(
             f"select content from considered where ({_KEY}) = (?, ?, ?, ?, ?)",
-            (region, bucket, machine.target, machine.threads, self.source),
+            self._key(region, bucket, machine),
         )
         return str(rows[0][0]) if rows else None
 
@@ -204,15 +204,14 @@ class Database:
 
     def store_cuts(self, graph: str, bucket: str, machine: Machine, found: FoundCuts) -> None:
         """Remember where a graph is cut, by its digest; what the longest search found stays."""
-        key = (graph, bucket, machine.target, machine.threads, self.source)
-        self._write((_CUT, [(*key, *astuple(found))]))
+        self._write((_CUT, [(*self._key(graph, bucket, machine), *astuple(found))]))
 
     def find_cuts(self, graph: str, bucket: str, machine: Machine) -> FoundCuts | None:
         """Where this machine with this source found that a graph is best cut, or None where nothing is known."""
         rows = self._read(
             """select content, seconds, budget from cuts
             where (graph, bucket, target, threads, source) = (?, ?, ?, ?, ?)""",
-            (graph, bucket, machine.target, machine.threads, self.source),
+            self._key(graph, bucket, machine),
         )
         return FoundCuts(*rows[0]) if rows else None
 
@@ -247,6 +246,10 @@ class Database:
             self._connection.close()
 
     # ---- the file
+
+    def _key(self, name: str, bucket: str, machine: Machine) -> tuple[str, str, str, int, str]:
+        """What is kept of a region or graph, by its key or digest, is kept under."""
+        return name, bucket, machine.target, machine.threads, self.source
 
     def _read(self, statement: str, values: tuple[object, ...] = ()) -> list[tuple[Any, ...]]:
         """The rows of a statement; none where the file is damaged, which is then begun anew, or not to be had."""

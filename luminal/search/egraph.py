@@ -118,7 +118,7 @@ class EGraph:
     licences: frozenset[str]
 
     def __post_init__(self) -> None:
-        self.indices = tuple(sorted({index for term in self.region.terms() for index in _indices(term)}))
+        self.indices = tuple(sorted({i for term in self.region.terms() for i in (*term.free, *term.reduced)}))
         if len(self.indices) > MOST_INDICES:
             raise EGraphLimitError(f"the region has {len(self.indices)} indices; {MOST_INDICES} fit")
         self.dtypes: list[DType] = []
@@ -281,10 +281,6 @@ def is_leaf(term: Term) -> bool:
     if term.op == "reduce":
         return len(term.operands) != 1
     return term.op != "constant" and term.op not in ELEMENTWISE
-
-
-def _indices(term: Term) -> frozenset[str]:
-    return term.free | frozenset(term.reduce.indices if term.op == "reduce" else ())
 
 
 def _signed(bits: int) -> int:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import collections.abc
 import itertools
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -22,7 +21,19 @@ from luminal.search.nests import NestGenerator
 from luminal.search.ordering import best, ordered
 from luminal.search.roofline import STRIDED_SECONDS, Estimate
 from luminal.search.shapes import Shapes, below, find_contraction, reduced_indices, scanned_indices
-from luminal.search.stage import Nest, Seconds, StageView, add_seconds, less_seconds
+from luminal.search.stage import (
+    Nest,
+    Seconds,
+    StageView,
+    add_seconds,
+    digits_of,
+    each_lane_first,
+    lane_of,
+    less_seconds,
+    moved,
+    parallel_trips,
+    trips,
+)
 
 Element = TypeVar("Element")
 
@@ -207,8 +218,7 @@ class Generator(NestGenerator):
 
     def _grids(self, factors: tuple[Factor, ...]) -> tuple[int, ...]:
         """How many independent parts the parallel loops of a nest have, at each of the sizes."""
-        parallel = [position for position, factor in enumerate(factors) if factor.role == "parallel"]
-        return tuple(math.prod(trips(shapes, factors, p) for p in parallel) for shapes in self.priced)
+        return tuple(parallel_trips(shapes, factors) for shapes in self.priced)
 
     def _phased_estimates(self, phases: Sequence[tuple[Seconds, tuple[Factor, ...]]]) -> tuple[Estimate, ...]:
         """Those of a region of several nests that wait for each other."""
@@ -437,36 +447,9 @@ def _rotated(values: Sequence[Element], number: int) -> tuple[Element, ...]:
     return (*values[number:], *values[:number])
 
 
-def trips(shapes: Shapes, factors: tuple[Factor, ...], position: int) -> int:
-    """How often a loop runs around those inside it."""
-    factor = factors[position]
-    if factor.extent is not None:
-        return factor.extent
-    inner = 1
-    for other in factors[position + 1 :]:
-        inner *= other.extent if other.index == factor.index and other.extent is not None else 1
-    return -(-shapes.sizes[factor.index] // inner)
-
-
 def reads_of(roots: tuple[Term, ...], stops: frozenset[Term]) -> tuple[Term, ...]:
     """What a stage reads of what others keep."""
     return tuple(term for term in below(roots, stops) if term in stops and term not in roots)
-
-
-def digits_of(
-    own: Sequence[str], lane: str | None, row: str | None, block: int
-) -> tuple[tuple[str, int | None], ...]:
-    """Digits of a buffer over some indices, that of the lane innermost; a block of rows at a time."""
-    lane_last = sorted(own, key=lambda index: index == lane)
-    return tuple((index, block if index == row else None) for index in lane_last)
-
-
-def moved(stage: Stage, at: str | None) -> Stage:
-    """A stage that fills its buffers in another scope, where they then live."""
-    targets = tuple(
-        replace(target, buffer=replace(target.buffer, at=at)) for target in stage.targets if target.buffer
-    )
-    return Stage(targets, stage.factors, at)
 
 
 def blocks_of(shapes: Shapes, batch: Sequence[str], row: str | None, block: int) -> int:
@@ -480,18 +463,6 @@ def _filled(factor: Factor, index: str, extent: int) -> Factor:
     if factor.index != index or factor.extent is not None:
         return factor
     return Factor(index, extent, factor.role, factor.name, factor.masked)
-
-
-def lane_of(nest: Nest) -> str | None:
-    return next((factor.index for factor in nest.factors if factor.role == "lane"), None)
-
-
-def each_lane_first(nests: list[Nest]) -> list[Nest]:
-    """The first nest of each lane, then the others: which lane suits a stage depends on the stages around it."""
-    first: dict[str | None, Nest] = {}
-    for nest in nests:
-        first.setdefault(lane_of(nest), nest)
-    return [*first.values(), *(nest for nest in nests if first[lane_of(nest)] is not nest)]
 
 
 def _along(term: Term, kept: frozenset[Term]) -> list[str]:

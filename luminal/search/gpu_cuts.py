@@ -6,12 +6,14 @@ operands, and the conversion is exact.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from luminal.passes.cuts import Cuts, Partition
 from luminal.passes.region_former import Formed
 from luminal.passes.region_terms import RegionTooLargeError
 from luminal.passes.value_graph import VIEWS
 from luminal.search.cut_search import CutSearch
-from luminal.search.forms import Forms
+from luminal.search.forms import Form, Forms
 from luminal.search.gpu_candidates import GpuPricer
 from luminal.search.machine import Machine
 from luminal.search.samples import Samples
@@ -52,10 +54,5 @@ class GpuCutSearch(CutSearch):
         source = value.operands[0]
         return source.number if source.dtype.is_float and source.dtype.bits < value.dtype.bits else number
 
-    def _seconds(self, formed: Formed) -> list[float]:
-        if formed.key not in self._estimates:
-            samples, forms = self.samples.of(formed.symbols), self.forms.of(formed.region, formed.key)
-            first = next(self.pricer.candidates(formed.region, samples, forms, coarse=True))
-            found = list(first.seconds)
-            self._estimates[formed.key] = found if len(found) > 1 else found * len(self._weights)
-        return self._estimates[formed.key]
+    def estimated(self, formed: Formed, samples: Samples, forms: Sequence[Form]) -> list[float]:
+        return list(next(self.pricer.candidates(formed.region, samples, forms, coarse=True)).seconds)

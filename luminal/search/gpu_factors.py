@@ -8,9 +8,10 @@ where nothing overflows.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
-from luminal.dialects.kernel.terms import Output, Region, Term, TermTable, is_narrow
+from luminal.dialects.kernel.terms import Region, Term, TermTable, is_narrow, rewritten
 from luminal.dtype import DType, bf16, f32
 
 
@@ -20,23 +21,16 @@ def round_factors(region: Region) -> Region:
     if dtype is None:
         return region
     is_form = bool(region.parents)
-    table, copies = TermTable(), dict[Term, Term]()
-    for term in region.terms():
-        operands = tuple(copies[operand] for operand in term.operands)
-        if term.factors and all(
-            is_narrow(factor) or _rounds(factor, dtype, is_form) for factor in term.factors
-        ):
-            factors = (_rounded(table, copies[factor], dtype) for factor in term.factors)
-            operands = (table.apply("mul", tuple(factors), None, f32),)
-        copies[term] = table.make(term.op, operands, term.attribute, term.dtype, term.free)
 
-    def output(old: Output) -> Output:
-        dynamic, guard = (None if term is None else copies[term] for term in (old.dynamic, old.guard))
-        return replace(old, term=copies[old.term], dynamic=dynamic, guard=guard)
+    def change(table: TermTable, term: Term, new: Mapping[Term, Term]) -> Term | None:
+        rounds = (is_narrow(factor) or _rounds(factor, dtype, is_form) for factor in term.factors)
+        if not term.factors or not all(rounds):
+            return None
+        factors = tuple(_rounded(table, new[factor], dtype) for factor in term.factors)
+        operands = (table.apply("mul", factors, None, f32),)
+        return table.make(term.op, operands, term.attribute, term.dtype, term.free)
 
-    outputs = [output(each) for each in region.outputs]
-    kept = [copies[term] for term in region.inner if term in copies]
-    return replace(region, table=table, outputs=outputs, inner=kept, factors=None)
+    return replace(rewritten(region, change), factors=None)
 
 
 def _rounds(factor: Term, dtype: DType, is_form: bool) -> bool:

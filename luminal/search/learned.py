@@ -102,10 +102,7 @@ class _Work:
     def __init__(self, shapes: Shapes) -> None:
         region = shapes.region
         self.sizes = shapes.sizes
-        operations = sum(
-            shapes.volume(term.free | (set(term.reduce.indices) if term.op == "reduce" else set()))
-            for term in region.terms()
-        )
+        operations = sum(shapes.volume(term.free.union(term.reduced)) for term in region.terms())
         memory = (*region.arguments, *region.outputs)
         moved = sum(each.elements.evaluate(shapes.values) * each.dtype.size_bytes for each in memory)
         # about 0 for regions of middling size, 1 for those that are a thousand times larger

@@ -10,14 +10,14 @@ from collections.abc import Iterable
 from luminal.dialects.kernel.terms import Region
 from luminal.passes.cuts import Cuts, Partition, parse_cuts
 from luminal.passes.region_former import Formed
-from luminal.search.chooser import Choice, TimedChooser, Wanted, bucket_of
+from luminal.search.chooser import Choice, TimedChooser, Wanted
 from luminal.search.cut_search import CutSearch
 from luminal.search.database import Database, FoundCuts
 from luminal.search.outer import OuterSearch, State
 from luminal.search.record import Considered, OuterRecord, RegionRecord
 from luminal.search.region_timer import RegionTimer
-from luminal.search.samples import Samples
-from luminal.search.seeds import recalled
+from luminal.search.samples import Samples, bucket_of
+from luminal.search.seeds import remembered
 
 
 class LongSearch:
@@ -124,16 +124,14 @@ class LongSearch:
         return cuts
 
     def _recalled(self, database: Database, formed: Formed, samples: Samples) -> RegionRecord | None:
-        bucket, machine = bucket_of(samples), self.chooser.machine
-        known = database.find(formed.key, bucket, machine)
-        trial = (
-            None if known is None else recalled(formed.region, formed.key, known, samples, self.chooser.forms)
-        )
-        if known is None or trial is None:
+        region, key, machine = formed.region, formed.key, self.chooser.machine
+        found = remembered(database, region, key, samples, machine, self.chooser.forms)
+        if found is None:
             return None
-        text = database.find_considered(formed.key, bucket, machine)
+        known, candidate = found
+        text = database.find_considered(key, bucket_of(samples), machine)
         considered = Considered() if text is None else Considered.parse(text)
-        choice = Choice(trial[0].schedule, known.cost, known.form)
+        choice = Choice(candidate.schedule, known.cost, known.form)
         return RegionRecord(
             formed.key, formed.region, samples.expected, choice, "database", considered=considered
         )

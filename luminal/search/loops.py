@@ -17,20 +17,21 @@ from dataclasses import dataclass, replace
 from luminal.dialects.kernel.schedule import Buffer, CarriedLoop, Factor, Schedule, Stage, Target
 from luminal.dialects.kernel.terms import Term
 from luminal.passes.needed import Conditions, needed_by_loop, part_needed
-from luminal.search.generate import (
-    Candidate,
-    Generator,
-    blocks_of,
-    digits_of,
-    each_lane_first,
-    lane_of,
-    moved,
-    reads_of,
-)
+from luminal.search.generate import Candidate, Generator, blocks_of, reads_of
 from luminal.search.ordering import best
 from luminal.search.roofline import Estimate, row_seconds
 from luminal.search.shapes import Shapes, below, reduced_indices
-from luminal.search.stage import Nest, Seconds, StageView, add_seconds, less_seconds
+from luminal.search.stage import (
+    Nest,
+    Seconds,
+    StageView,
+    add_seconds,
+    digits_of,
+    each_lane_first,
+    lane_of,
+    less_seconds,
+    moved,
+)
 
 COMBINATIONS, COARSE_COMBINATIONS = 12, 2
 """As many combinations of nests are schedules, for each block of rows: those that lose least by the model."""

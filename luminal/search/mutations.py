@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from luminal.dialects.kernel.schedule import Factor, Schedule, Stage
+from luminal.dialects.kernel.schedule import Buffer, Factor, Schedule, Stage
 
 LARGEST = 512
 
@@ -46,26 +46,14 @@ def _other_extents(schedule: Schedule) -> Iterator[Schedule]:
 
 
 def _resized(schedule: Schedule, index: str, extent: int, other: int) -> Schedule:
+    before, after = (index, extent), (index, other)
+
     def resized(stage: Stage) -> Stage:
-        factors = tuple(
-            replace(f, extent=other) if (f.index, f.extent) == (index, extent) else f for f in stage.factors
-        )
-        targets = tuple(
-            target
-            if target.buffer is None
-            else replace(
-                target,
-                buffer=replace(
-                    target.buffer,
-                    digits=tuple(
-                        (name, other) if (name, size) == (index, extent) else (name, size)
-                        for name, size in target.buffer.digits
-                    ),
-                ),
-            )
-            for target in stage.targets
-        )
-        return replace(stage, targets=targets, factors=factors)
+        factors = (replace(f, extent=other) if (f.index, f.extent) == before else f for f in stage.factors)
+        return replace(stage.with_buffers(with_digits), factors=tuple(factors))
+
+    def with_digits(buffer: Buffer) -> Buffer:
+        return replace(buffer, digits=tuple(after if digit == before else digit for digit in buffer.digits))
 
     return _each_stage(schedule, resized)
 

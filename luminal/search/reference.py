@@ -51,16 +51,7 @@ def axes_of(region: Region) -> dict[str, int]:
         for index in output.indices:
             together[index] |= output.indices
     for term in region.terms():
-        scope = set(term.free)
-        match term.op:
-            case "reduce":
-                scope.update(term.reduce.indices)
-            case "scan":
-                scope.add(term.scan.index)
-            case "loop":
-                scope.add(term.loop.index)
-            case _:
-                pass
+        scope = {*term.free, *term.reduced, *([term.loop.index] if term.op == "loop" else [])}
         for index in scope:
             together[index] |= scope
     axes: dict[str, int] = {}

@@ -16,15 +16,15 @@ from luminal.dialects.kernel.terms import Region
 from luminal.errors import ScheduleError
 from luminal.passes.region_former import Formed
 from luminal.search.candidates import legal_candidates, refusal
-from luminal.search.chooser import SEEDS, Choice, TimedChooser, bucket_of, choice_of, timings_of
+from luminal.search.chooser import SEEDS, Choice, TimedChooser, choice_of, timings_of
 from luminal.search.database import Winner
 from luminal.search.generate import Candidate
 from luminal.search.learned import LearnedModel
 from luminal.search.ordering import ordered
 from luminal.search.profile import Outcome, winner
 from luminal.search.record import Considered, Enumeration, RegionRecord
-from luminal.search.samples import Samples
-from luminal.search.seeds import UNPRICED, mutants, recalled, seed_trials
+from luminal.search.samples import Samples, bucket_of
+from luminal.search.seeds import UNPRICED, mutants, remembered, seed_trials
 from luminal.search.shapes import Shapes
 
 Clock = Callable[[], float]
@@ -84,12 +84,8 @@ class RegionTimer:
     def __init__(
         self, chooser: TimedChooser, candidates: int, seed: int = 0, clock: Clock = time.perf_counter
     ) -> None:
-        self.chooser, self.machine, self.candidates, self.clock = (
-            chooser,
-            chooser.machine,
-            candidates,
-            clock,
-        )
+        self.chooser, self.machine = chooser, chooser.machine
+        self.candidates, self.clock = candidates, clock
         self.random = random.Random(seed)
         database = chooser.database
         self.learned = LearnedModel(() if database is None else database.timings(self.machine))
@@ -121,11 +117,11 @@ class RegionTimer:
         named = {"": region, **{form.name: form.region for form in forms}}
         opened = TimedRegion(formed, samples, named, seen, first, first, is_timed=samples.is_valid)
         opened.known.add(_name(first))
-        if self.chooser.database is not None:
-            known = self.chooser.database.find(formed.key, bucket_of(samples), self.machine)
-            trial = known and recalled(region, formed.key, known, samples, self.chooser.forms)
-            if known and trial:
-                opened.best, opened.wide = trial[0], known.candidates
+        known = remembered(
+            self.chooser.database, region, formed.key, samples, self.machine, self.chooser.forms
+        )
+        if known is not None:
+            opened.best, opened.wide = known[1], known[0].candidates
         return opened
 
     # ---- timing

@@ -21,9 +21,7 @@ def bytes_read_again(shapes: Shapes, cache: int) -> int:
 
 
 def _indices(term: Term) -> tuple[str, ...]:
-    if term.op == "reduce":
-        return term.reduce.indices
-    return (term.loop.index,) if term.op == "loop" else ()
+    return (term.loop.index,) if term.op == "loop" else term.reduced
 
 
 def _passes_over(region: Region, parts: frozenset[str]) -> Callable[[Term], bool]:

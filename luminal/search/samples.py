@@ -73,3 +73,11 @@ def _allowed(sizes: Sizes, requirements: Sequence[Requirement]) -> bool:
         if not excused and needed.least.evaluate(sizes) < 0:
             return False
     return True
+
+
+def bucket_of(samples: Samples) -> str:
+    """The sizes that a result is for: those of one power of two share it."""
+    named = [sorted(sizes.items()) for sizes in samples.all]
+    return " ".join(
+        ",".join(f"{name}={max(0, size).bit_length()}" for name, size in sizes) for sizes in named
+    )

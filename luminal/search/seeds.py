@@ -3,7 +3,6 @@ or imported), or made of other candidates."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
@@ -11,15 +10,16 @@ from luminal.dialects.kernel.schedule import Schedule, parse_schedule
 from luminal.dialects.kernel.terms import Region
 from luminal.errors import ScheduleError
 from luminal.passes.place import place
-from luminal.search.database import Winner
+from luminal.search.database import Database, Winner
 from luminal.search.forms import Forms
-from luminal.search.generate import Candidate, trips
+from luminal.search.generate import Candidate
 from luminal.search.machine import Machine
 from luminal.search.mutations import mutations
 from luminal.search.profile import Trial
 from luminal.search.roofline import Estimate
-from luminal.search.samples import Samples
+from luminal.search.samples import Samples, bucket_of
 from luminal.search.shapes import Shapes
+from luminal.search.stage import parallel_trips
 from luminal.search.variants import other_stores
 
 RECALLED, MUTATED = "recalled", "mutated"
@@ -41,6 +41,15 @@ def seed_trials(
         if trial is not None:
             found.add(name)
             yield trial
+
+
+def remembered(
+    database: Database | None, region: Region, key: str, samples: Samples, machine: Machine, forms: Forms
+) -> tuple[Winner, Candidate] | None:
+    """What this machine found with this source, and its candidate; None where nothing is known, or it is not legal."""
+    known = None if database is None else database.find(key, bucket_of(samples), machine)
+    trial = None if known is None else recalled(region, key, known, samples, forms)
+    return None if known is None or trial is None else (known, trial[0])
 
 
 def recalled(region: Region, key: str, winner: Winner, samples: Samples, forms: Forms) -> Trial | None:
@@ -71,6 +80,4 @@ def mutants(candidate: Candidate, form: Region, samples: Samples, machine: Machi
 def _grids(schedule: Schedule, form: Region, samples: Samples) -> list[int]:
     """The iterations of a schedule's parallel loops at each of the sizes."""
     factors = schedule.roots[0].factors
-    parallel = [position for position, factor in enumerate(factors) if factor.role == "parallel"]
-    shapes = [Shapes(form, sizes) for sizes in samples.all]
-    return [math.prod(trips(each, factors, position) for position in parallel) for each in shapes]
+    return [parallel_trips(Shapes(form, sizes), factors) for sizes in samples.all]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from luminal.dialects.kernel.terms import Region, Term, is_narrow_product
 from luminal.dtype import i32
@@ -57,10 +58,7 @@ class Shapes:
         return self._stages[key]
 
     def volume(self, indices: frozenset[str] | set[str]) -> int:
-        total = 1
-        for index in indices:
-            total *= self.sizes[index]
-        return total
+        return math.prod(self.sizes[index] for index in indices)
 
 
 def below(roots: tuple[Term, ...], stops: frozenset[Term]) -> Iterator[Term]:
@@ -94,16 +92,7 @@ class Contraction:
     around: tuple[str, ...] = ()
 
     def swapped(self) -> Contraction:
-        return Contraction(
-            self.reduction,
-            self.right,
-            self.left,
-            self.columns,
-            self.rows,
-            self.batch,
-            self.sums,
-            self.around,
-        )
+        return replace(self, left=self.right, right=self.left, rows=self.columns, columns=self.rows)
 
 
 def find_contraction(
@@ -154,10 +143,7 @@ def reduced_indices(roots: tuple[Term, ...], stops: frozenset[Term]) -> list[str
     """The indices that a stage's own reductions and carried loops bind, in canonical order."""
     found: set[str] = set()
     for term in _computed(roots, stops):
-        if term.op == "reduce":
-            found |= set(term.reduce.indices)
-        elif term.op == "loop":
-            found.add(term.loop.index)
+        found.update((term.loop.index,) if term.op == "loop" else term.reduced)
     return sorted(found)
 
 

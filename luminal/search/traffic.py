@@ -7,6 +7,7 @@ one, that touches no more bytes than the cache holds reads each of its elements 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -81,11 +82,7 @@ def operations(region: Region, dims: Mapping[str, int]) -> float:
 
 
 def _volume(region: Region, term: Term, dims: Mapping[str, int]) -> float:
-    indices = set(term.free) | set(term.reduce.indices if term.op == "reduce" else ())
-    total = 1.0
-    for index in indices:
-        total *= region.extents[index].evaluate(dims)
-    return total
+    return math.prod((region.extents[i].evaluate(dims) for i in term.free.union(term.reduced)), start=1.0)
 
 
 def grid_of(function: FunctionOp, region: Region, dims: Mapping[str, int]) -> float:

@@ -22,7 +22,8 @@ from luminal.search.trial_data import KINDS, hostile_data, hostile_sizes, ordina
 from luminal.search.verify import Sample, first_mismatch, sample_output
 
 Array = NDArray[Any]
-HOSTILE_POINTS = 16
+POINTS, HOSTILE_POINTS = 64, 16
+"""Of an output that are compared, at most."""
 
 
 class Runnable(Protocol):
@@ -150,28 +151,26 @@ class Trials:
         key = (number, *sorted(sizes.items()))
         if key not in self._hostile:
             data = hostile_data(self.region, sizes, number)
-            self._hostile[key] = self._case(sizes, data, KINDS[number % len(KINDS)], HOSTILE_POINTS)
+            self._hostile[key] = self._case(sizes, data, KINDS[number % len(KINDS)], is_hostile=True)
         return self._hostile[key]
 
     def _case(
-        self, dims: Mapping[str, int], data: list[Array] | None, name: str, points: int = 0
+        self, dims: Mapping[str, int], data: list[Array] | None, name: str, is_hostile: bool = False
     ) -> _Case | None:
         """None where the data is not to be had, or leads outside of memory."""
         if data is None:
             return None
         # kernels only read their arguments; where nothing is timed these may stay where they are
-        arguments = data if points else [self._place(array) for array in data]
+        arguments = data if is_hostile else [self._place(array) for array in data]
+        points = HOSTILE_POINTS if is_hostile else POINTS
         outputs = [
             self._place(np.zeros(output.elements.evaluate(dims), output.dtype.numpy))
             for output in self.region.outputs
         ]
-        numbers = range(len(outputs))
         try:
             samples = [
-                sample_output(self.region, number, arguments, dims, 0, points, True)
-                if points
-                else sample_output(self.region, number, arguments, dims)
-                for number in numbers
+                sample_output(self.region, number, arguments, dims, 0, points, is_hostile)
+                for number in range(len(outputs))
             ]
         except IndexError:
             return None

@@ -10,15 +10,15 @@ region may do better on one core, which wakes no other; and one with a part for 
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from luminal.dialects.kernel.schedule import Schedule, Stage, Target
-from luminal.search.generate import Candidate, trips
+from luminal.search.generate import Candidate
 from luminal.search.machine import Machine
 from luminal.search.roofline import bytes_touched
 from luminal.search.shapes import Shapes
+from luminal.search.stage import parallel_trips
 
 LEADING = 8
 """So many candidates that the model puts first have variants: the list must not grow by a factor."""
@@ -73,10 +73,10 @@ def _fewer_parallel_loops(
     root, *others = candidate.schedule.roots
     if others:
         return
-    parallel = [position for position, factor in enumerate(root.factors) if factor.role == "parallel"]
-    for count in range(1, len(parallel)):
-        some = _grids(priced, root, parallel[:count])
-        if some[0] >= machine.threads and some[0] < _grids(priced, root, parallel)[0]:
+    parallel = sum(factor.role == "parallel" for factor in root.factors)
+    for count in range(1, parallel):
+        some = [parallel_trips(shapes, root.factors, count) for shapes in priced]
+        if machine.threads <= some[0] < parallel_trips(priced[0], root.factors):
             schedule = replace(candidate.schedule, roots=(_with_parallel(root, count),))
             grids = zip(candidate.estimates, some, strict=True)
             yield replace(
@@ -85,11 +85,6 @@ def _fewer_parallel_loops(
                 estimates=tuple(replace(each, grid=grid) for each, grid in grids),
             )
             return
-
-
-def _grids(priced: Sequence[Shapes], stage: Stage, positions: Sequence[int]) -> list[int]:
-    """The iterations of some loops of a stage together, at each of the sizes."""
-    return [math.prod(trips(shapes, stage.factors, each) for each in positions) for shapes in priced]
 
 
 def _on_one_core(schedule: Schedule) -> Schedule:

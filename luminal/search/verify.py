@@ -12,6 +12,7 @@ no certain one: a kind that depends on them is what licences leave open at the e
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -172,12 +173,7 @@ def reduced_volume(output: Output, sizes: Mapping[str, int]) -> int:
         if term in seen:
             continue
         seen.add(term)
-        inner = bound
-        if term.op == "reduce":
-            inner = bound | set(term.reduce.indices)
-            volumes.append(int(np.prod([max(1, sizes[i]) for i in inner])))
-        elif term.op == "scan":
-            inner = bound | {term.scan.index}
-            volumes.append(int(np.prod([max(1, sizes[i]) for i in inner])))
+        inner = bound.union((term.scan.index,) if term.op == "scan" else term.reduced)
+        volumes.append(math.prod(max(1, sizes[index]) for index in inner))
         stack += [(operand, inner) for operand in term.operands]
     return max(volumes)

@@ -10,6 +10,7 @@ import torch.fx
 
 from luminal.dim import Dim, as_dim, known_equal, known_less, product
 from luminal.dtype import DType, bool_, i32, i64, u8
+from luminal.torch.aten_reduce import norm
 from luminal.torch.aten_view import slice_bounds
 from luminal.torch.layout import Layout, layout_of
 from luminal.torch.lowering import Lowering, Operand, Scalar, Value, dtype, lowers, rank, shape_of
@@ -327,7 +328,8 @@ def histc(low: Lowering, x: Value, bins: int = 100, min: Scalar = 0, max: Scalar
 def cdist(low: Lowering, x: Value, y: Value, p: float, mode: Any = None) -> Value:
     a = low.reshape(x, (*shape_of(x)[:-1], 1, shape_of(x)[-1]))
     b = low.reshape(y, (*shape_of(y)[:-2], 1, *shape_of(y)[-2:]))
-    return distance(low, low.b.sub(a, b), p)
+    difference = low.b.sub(a, b)
+    return norm(low, difference, p, (rank(difference) - 1,))
 
 
 @lowers("_pdist_forward")
@@ -340,21 +342,4 @@ def pdist(low: Lowering, x: Value, p: float = 2) -> Value:
         return low.full(0, low.shape, low.dtype)
     first, second = (low.constant_i64([pair[side] for pair in pairs]) for side in (0, 1))
     rows = [low.b.index_select(x, places, axis=0) for places in (first, second)]
-    return distance(low, low.b.sub(*rows), p)
-
-
-def distance(low: Lowering, difference: Value, p: float) -> Value:
-    """The p-norm of the last axis."""
-    p = low.plain_number(p)
-    kind, last = dtype(difference), (rank(difference) - 1,)
-    size = low.b.abs(difference)
-    if p == 0:
-        return low.b.sum(low.cast(low.b.ne(size, low.number(0, kind)), kind), axes=last)
-    if p == 1:
-        return low.b.sum(size, axes=last)
-    if p == 2:
-        return low.b.sqrt(low.b.sum(low.b.square(size), axes=last))
-    if math.isinf(p):
-        return low.b.max(size, axes=last)
-    total = low.b.sum(low.b.pow(size, low.number(p, kind)), axes=last)
-    return low.b.pow(total, low.number(1.0 / p, kind))
+    return norm(low, low.b.sub(*rows), p, (1,))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from luminal.dim import as_dim, known_equal
-from luminal.dtype import bf16, bool_, f16, f32
+from luminal.dtype import bool_
 from luminal.torch.lowering import Lowering, Scalar, Value, dtype, lowers, rank, shape_of
 
 
@@ -33,7 +33,7 @@ def add_batch_product(
 
 def _wide_product(low: Lowering, a: Value, b: Value) -> Value:
     """The matrix product before it is rounded to half width: what is added to it comes first."""
-    kind = f32 if dtype(a) in (f16, bf16) else dtype(a)
+    kind = dtype(a).accumulate
     return low.b.matmul(low.cast(a, kind), low.cast(b, kind))
 
 
@@ -239,7 +239,7 @@ def _scores(
     low: Lowering, q: Value, k: Value, mask: Value | None, causal: bool, scale: float | None
 ) -> Value:
     """Scaled and masked scores in f32 (f64 stays)."""
-    kind = f32 if dtype(q) in (f16, bf16) else dtype(q)
+    kind = dtype(q).accumulate
     count = rank(q)
     factor = scale if scale is not None else 1.0 / math.sqrt(cast(int, shape_of(q)[-1].constant))
     turned = low.permute(low.cast(k, kind), [*range(count - 2), count - 1, count - 2])
@@ -263,7 +263,7 @@ def flash_attention_backward(
 ) -> tuple[Value, ...]:  # fmt: skip
     if dropout_p:
         raise low.refuse("dropout inside attention")
-    kind = f32 if dtype(q) in (f16, bf16) else dtype(q)
+    kind = dtype(q).accumulate
     count = rank(q)
     swap = [*range(count - 2), count - 1, count - 2]
     factor = scale if scale is not None else 1.0 / math.sqrt(cast(int, shape_of(q)[-1].constant))

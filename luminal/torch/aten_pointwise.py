@@ -9,13 +9,12 @@ from typing import Any, cast
 from xdsl.ir import SSAValue
 
 from luminal import promotion
-from luminal.dim import Dim
-from luminal.dtype import DType, bf16, bool_, dtype_of, f16, f32, f64, i16, i32, i64
+from luminal.dtype import DType, bool_, dtype_of, f32, i16, i32, i64
 from luminal.torch.lowering import Lowering, Operand, Scalar, Value, dtype, lowers, shape_of, type_of
 
 SAME = """abs neg=negative exp exp2 expm1 log log2 log10 log1p sin cos tan
     tanh sinh cosh asin acos atan asinh acosh atanh sigmoid silu relu erf sqrt rsqrt reciprocal square bitwise_not
-    maximum minimum atan2 bitwise_and bitwise_or bitwise_xor"""
+    maximum minimum atan2 copysign bitwise_and bitwise_or bitwise_xor"""
 """Operands take the result's dtype; `hlo name=another ATen name`."""
 INTEGRAL = "floor ceil trunc=fix"
 """The identity on integers."""
@@ -25,7 +24,6 @@ LOGICAL = "logical_not logical_and logical_or logical_xor"
 """Every operand counts as true or false."""
 PREDICATES = "isnan isinf isfinite"
 """bool of a float; an integer is never NaN or infinite."""
-WIDE = promotion.WIDE_SCALAR_OPS
 
 
 def _names(row: str) -> list[tuple[str, list[str]]]:
@@ -108,7 +106,7 @@ def _sum(low: Lowering, hlo: str, left: Operand, right: Operand, alpha: Scalar) 
         return low.b.logical_or(low.operand(left, bool_), low.operand(right, bool_) if alpha else False)
     if alpha == 1:
         return arithmetic(low, hlo, left, right)
-    wide = f32 if low.dtype in (f16, bf16) else low.dtype
+    wide = low.dtype.accumulate
     scaled = low.b.mul(low.operand(right, wide), low.number(alpha, wide))
     return low.cast(low.b.emit(hlo, low.operand(left, wide), scaled), low.dtype)
 
@@ -166,14 +164,8 @@ def power(low: Lowering, base: Operand, exponent: Operand) -> Value:
     return low.b.pow(low.operand(base, low.dtype), low.operand(exponent, low.dtype))
 
 
-@lowers("bitwise_left_shift", "__lshift__")
-def shift_left(low: Lowering, left: Operand, right: Operand) -> Value:
-    return low.b.shift_left(low.operand(left, low.dtype), low.operand(right, low.dtype))
-
-
-@lowers("bitwise_right_shift", "__rshift__")
-def shift_right(low: Lowering, left: Operand, right: Operand) -> Value:
-    return low.b.shift_right(low.operand(left, low.dtype), low.operand(right, low.dtype))
+lowers("bitwise_left_shift", "__lshift__")(_same("shift_left"))
+lowers("bitwise_right_shift", "__rshift__")(_same("shift_right"))
 
 
 @lowers("round")
@@ -181,7 +173,7 @@ def round_(low: Lowering, x: Value, decimals: int = 0) -> Value:
     x = low.cast(x, low.dtype)
     if decimals == 0 or not low.dtype.is_float:
         return low.b.round(x) if low.dtype.is_float else x
-    wide = low.cast(x, f32) if low.dtype in (f16, bf16) else x
+    wide = low.cast(x, low.dtype.accumulate)
     scale = low.number(10.0 ** abs(decimals), dtype(wide))
     there, back = ("mul", "div") if decimals > 0 else ("div", "mul")
     scaled = low.b.round(low.b.emit(there, wide, scale))
@@ -193,7 +185,7 @@ def where(low: Lowering, condition: Value, x: Operand, y: Operand) -> Value:
     return low.b.where(low.as_bool(condition), low.operand(x, low.dtype), low.operand(y, low.dtype))
 
 
-@lowers("clamp", "clip")
+@lowers("clamp", "clip", "clamp_min")
 def clamp(low: Lowering, x: Value, lower: Operand | None = None, upper: Operand | None = None) -> Value:
     """min(max(x, lower), upper), where NaN anywhere gives NaN."""
     value = low.cast(x, low.dtype)
@@ -201,11 +193,6 @@ def clamp(low: Lowering, x: Value, lower: Operand | None = None, upper: Operand 
         if bound is not None:
             value = low.b.emit(hlo, value, low.operand(bound, low.dtype))
     return value
-
-
-@lowers("clamp_min")
-def clamp_min(low: Lowering, x: Value, bound: Operand) -> Value:
-    return clamp(low, x, bound)
 
 
 @lowers("clamp_max")
@@ -252,7 +239,7 @@ def prelu(low: Lowering, x: Value, weight: Value) -> Value:
 
 def _widened(low: Lowering, x: Value) -> Value:
     """The operand in the dtype in which PyTorch's fused kernels compute: f32 for half-width floats."""
-    return low.cast(x, f32 if low.dtype in (f16, bf16) else low.dtype)
+    return low.cast(x, low.dtype.accumulate)
 
 
 @lowers("sign", "sgn")
@@ -279,17 +266,8 @@ def _without_nan(low: Lowering, hlo: str, x: Value, y: Value) -> Value:
     return low.b.where(low.b.isnan(a), b, low.b.where(low.b.isnan(b), a, chosen))
 
 
-@lowers("copysign")
-def copysign(low: Lowering, x: Operand, sign: Operand) -> Value:
-    return low.b.copysign(low.operand(x, low.dtype), low.operand(sign, low.dtype))
-
-
 @lowers("signbit")
 def signbit(low: Lowering, x: Value) -> Value:
-    return _sign_bit(low, x)
-
-
-def _sign_bit(low: Lowering, x: Value) -> Value:
     """Whether the sign bit is set: also of -0.0 and NaN."""
     kind = dtype(x)
     if kind == bool_:
@@ -326,7 +304,7 @@ def xlog1py(low: Lowering, x: Operand, y: Operand) -> Value:
 
 def _x_log(low: Lowering, x: Operand, y: Operand, log: str) -> Value:
     """x * log(y), 0 where x is 0 and y no NaN."""
-    wide = f32 if low.dtype in (f16, bf16) else low.dtype
+    wide = low.dtype.accumulate
     a, b = low.operand(low.operand(x, low.dtype), wide), low.operand(low.operand(y, low.dtype), wide)
     product = low.b.mul(a, low.b.emit(log, b))
     zero = low.number(0, wide)
@@ -377,8 +355,3 @@ def angle(low: Lowering, x: Value) -> Value:
     kind = low.dtype
     turned = low.b.where(low.b.lt(value, low.number(0, kind)), low.number(math.pi, kind), low.number(0, kind))
     return low.b.where(low.b.isnan(value), value, turned)
-
-
-def as_float(low: Lowering, number: Operand) -> Value:
-    """A symbolic number as a rank 0 f64 tensor: what torch.sym_float gives."""
-    return low.operand(number, f64) if isinstance(number, (SSAValue, Dim)) else low.number(float(number), f64)

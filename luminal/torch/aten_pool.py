@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from luminal.dim import Dim, as_dim, known_equal, product
-from luminal.dtype import bf16, f16, f32, i64
+from luminal.dtype import i64
 from luminal.torch.lowering import Lowering, Value, dtype, lowers, rank, shape_of
 
 Ints = int | Sequence[int]
@@ -34,24 +34,17 @@ def max_pool(
     return values, low.b.max_pool_index(x, **how) if low.uses_result(1) else None
 
 
-@lowers("max_pool2d_with_indices_backward", "max_pool3d_with_indices_backward")
+@lowers("max_pool2d_with_indices_backward", "max_pool3d_with_indices_backward",
+        "adaptive_max_pool2d_backward", "adaptive_max_pool3d_backward")  # fmt: skip
 def max_pool_backward(low: Lowering, grad: Value, x: Value, *rest: Any) -> Value:
     """Each gradient goes to the element that won its window."""
-    return _to_places(low, grad, cast(Value, rest[-1]), x, _axes_of(low.name))
-
-
-def _to_places(low: Lowering, grad: Value, places: Value, x: Value, count: int) -> Value:
+    places, count = cast(Value, rest[-1]), _axes_of(low.name)
     lead = shape_of(x)[: rank(x) - count]
     flat = (*lead, product(shape_of(x)[rank(x) - count :]))
     gradients = low.reshape(grad, (*lead, product(shape_of(grad)[rank(x) - count :])))
     where = low.reshape(places, shape_of(gradients))
     zeros = low.full(0, flat, dtype(grad))
     return low.reshape(low.b.scatter(zeros, where, gradients, axis=len(lead), combine="add"), shape_of(x))
-
-
-@lowers("adaptive_max_pool2d_backward", "adaptive_max_pool3d_backward")
-def adaptive_max_pool_backward(low: Lowering, grad: Value, x: Value, places: Value) -> Value:
-    return _to_places(low, grad, places, x, _axes_of(low.name))
 
 
 @lowers("avg_pool1d", "avg_pool2d", "avg_pool3d")
@@ -171,7 +164,7 @@ def adaptive_avg_pool(low: Lowering, x: Value, outputs: Sequence[Any]) -> Value:
     count, lead = len(outputs), rank(x) - len(outputs)
     if all(known_equal(as_dim(wanted), 1) for wanted in outputs):
         return low.b.mean(x, axes=tuple(range(lead, rank(x))), keepdim=True)
-    kind = f32 if dtype(x) in (f16, bf16) else dtype(x)
+    kind = dtype(x).accumulate
     windows = _adaptive_windows(low, low.cast(x, kind), outputs)
     axes = tuple(range(lead + count, lead + 2 * count))
     total = low.b.sum(low.b.where(windows.inside, windows.data, low.number(0, kind)), axes=axes)
@@ -183,7 +176,7 @@ def adaptive_avg_pool(low: Lowering, x: Value, outputs: Sequence[Any]) -> Value:
 def adaptive_avg_pool_backward(low: Lowering, grad: Value, x: Value) -> Value:
     """Axis by axis, each gradient over the length of its window is added to the elements of that."""
     count = _axes_of(low.name)
-    kind = f32 if dtype(grad) in (f16, bf16) else dtype(grad)
+    kind = dtype(grad).accumulate
     value = low.cast(grad, kind)
     for axis in range(rank(x) - count, rank(x)):
         size, outputs = shape_of(x)[axis], shape_of(value)[axis]

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from luminal.dim import Dim, as_dim, known_less, product
-from luminal.dtype import DType, bf16, f16, f32, f64, i64
+from luminal.dtype import DType, f64, i64
 from luminal.torch.lowering import Lowering, Scalar, Value, dtype, lowers, rank, shape_of
 
 Axes = int | Sequence[int] | None
@@ -23,7 +23,7 @@ def sum_(low: Lowering, x: Value, dim: Axes = None, keepdim: bool = False, *, dt
 @lowers("mean")
 def mean(low: Lowering, x: Value, dim: Axes = None, keepdim: bool = False, *, dtype: Any = None) -> Value:
     """Unlike a sum, a mean in f16 or bf16 does not round what it adds up."""
-    wide = low.cast(x, f32 if low.dtype in (f16, bf16) else low.dtype)
+    wide = low.cast(x, low.dtype.accumulate)
     return low.cast(low.b.mean(wide, axes=low.axes(dim, rank(x)), keepdim=keepdim), low.dtype)
 
 
@@ -32,24 +32,14 @@ def prod(low: Lowering, x: Value, dim: Axes = None, keepdim: bool = False, *, dt
     return low.b.prod(low.converted(x, low.dtype), axes=low.axes(dim, rank(x)), keepdim=keepdim)
 
 
-@lowers("amax")
+@lowers("amax", "max.default")
 def amax(low: Lowering, x: Value, dim: Axes = (), keepdim: bool = False) -> Value:
     return low.b.max(x, axes=low.axes(dim, rank(x)), keepdim=keepdim)
 
 
-@lowers("amin")
+@lowers("amin", "min.default")
 def amin(low: Lowering, x: Value, dim: Axes = (), keepdim: bool = False) -> Value:
     return low.b.min(x, axes=low.axes(dim, rank(x)), keepdim=keepdim)
-
-
-@lowers("max.default")
-def max_all(low: Lowering, x: Value) -> Value:
-    return amax(low, x)
-
-
-@lowers("min.default")
-def min_all(low: Lowering, x: Value) -> Value:
-    return amin(low, x)
 
 
 def _extremum(hlo: str) -> Callable[..., tuple[Value, Value]]:
@@ -103,7 +93,7 @@ lowers("all")(_truth("all"))
 def _moments(
     low: Lowering, x: Value, dim: Axes, correction: Any, keepdim: bool, result: Any
 ) -> tuple[Value, Value]:
-    wide = low.cast(x, f32) if result in (f16, bf16) else low.cast(x, result)
+    wide = low.cast(x, result.accumulate)
     axes = low.axes(dim, rank(x))
     by = 1.0 if correction is None else float(correction)
     return low.b.var(wide, axes=axes, correction=by, keepdim=keepdim), low.b.mean(
@@ -138,29 +128,25 @@ def var_mean(
 def vector_norm(
     low: Lowering, x: Value, order: Scalar = 2, dim: Axes = None, keepdim: bool = False, *, dtype: Any = None
 ) -> Value:
-    wide = low.cast(low.cast(x, low.dtype), f32 if low.dtype in (f16, bf16) else low.dtype)
-    axes = low.axes(dim, rank(x))
-    p = low.plain_number(order)
+    wide = low.cast(low.cast(x, low.dtype), low.dtype.accumulate)
+    return low.cast(norm(low, wide, order, low.axes(dim, rank(x)), keepdim), low.dtype)
+
+
+def norm(low: Lowering, x: Value, order: Scalar, axes: Sequence[int], keepdim: bool = False) -> Value:
+    """The p-norm over some axes."""
+    p, kind = low.plain_number(order), dtype(x)
+    if p == 2:
+        return low.b.sqrt(low.b.sum(low.b.square(x), axes=axes, keepdim=keepdim))
+    if p == 0:
+        nonzero = low.cast(low.b.ne(x, low.number(0, kind)), kind)
+        return low.b.sum(nonzero, axes=axes, keepdim=keepdim)
+    size = low.b.abs(x)
     if math.isinf(p):
-        size = low.b.abs(wide)
-        reduced = low.b.emit("max" if p > 0 else "min", size, axes=axes, keepdim=keepdim)
-    elif p == 0:
-        kind = _kind(wide)
-        nonzero = low.cast(low.b.ne(wide, low.number(0, kind)), kind)
-        reduced = low.b.sum(nonzero, axes=axes, keepdim=keepdim)
-    elif p == 1:
-        reduced = low.b.sum(low.b.abs(wide), axes=axes, keepdim=keepdim)
-    elif p == 2:
-        reduced = low.b.sqrt(low.b.sum(low.b.square(wide), axes=axes, keepdim=keepdim))
-    else:
-        powers = low.b.pow(low.b.abs(wide), low.number(p, _kind(wide)))
-        total = low.b.sum(powers, axes=axes, keepdim=keepdim)
-        reduced = low.b.pow(total, low.number(1.0 / p, _kind(wide)))
-    return low.cast(reduced, low.dtype)
-
-
-def _kind(x: Value) -> Any:
-    return dtype(x)
+        return low.b.emit("max" if p > 0 else "min", size, axes=axes, keepdim=keepdim)
+    if p == 1:
+        return low.b.sum(size, axes=axes, keepdim=keepdim)
+    total = low.b.sum(low.b.pow(size, low.number(p, kind)), axes=axes, keepdim=keepdim)
+    return low.b.pow(total, low.number(1.0 / p, kind))
 
 
 @lowers("dist")
@@ -321,7 +307,7 @@ def _statistics(
 ) -> tuple[Value | None, Value | None]:
     if not low.uses_result(1) and not low.uses_result(2):
         return None, None
-    wide = low.cast(x, f64 if dtype(x) == f64 else f32)
+    wide = low.cast(x, dtype(x).accumulate)
     mean_ = low.b.mean(wide, axes=axes, keepdim=True)
     variance = low.b.var(wide, axes=axes, correction=0.0, keepdim=True)
     scale = low.b.rsqrt(low.b.add(variance, low.number(epsilon, dtype(wide))))
@@ -359,7 +345,7 @@ def fused_rms_norm(
     if not low.uses_result(1):
         return result, None
     axes = tuple(range(rank(x) - len(sizes), rank(x)))
-    wide = low.cast(x, f64 if dtype(x) == f64 else f32)
+    wide = low.cast(x, dtype(x).accumulate)
     square = low.b.mean(low.b.square(wide), axes=axes, keepdim=True)
     scale = low.b.rsqrt(low.b.add(square, low.number(_epsilon(eps, dtype(wide)), dtype(wide))))
     return result, low.reshape(low.cast(scale, low.type(1).dtype), low.type(1).shape)
@@ -407,21 +393,29 @@ def batch_norm_training(
     if not training:
         result = batch_norm_inference(low, x, weight, bias, running_mean, running_variance, momentum, epsilon)
         return _as_traced(low, *result, running_mean, running_variance)
-    axes = (0, *range(2, rank(x)))
-    wide = low.cast(x, f64 if dtype(x) == f64 else f32)
-    kind = dtype(wide)
-    mean_, variance = low.b.mean(wide, axes=axes), low.b.var(wide, axes=axes, correction=0.0)
-    affine = [None if p is None else low.cast(p, kind) for p in (weight, bias)]
-    result = low.cast(low.b.batch_norm(wide, mean_, variance, *affine, epsilon=epsilon), dtype(x))
+    result, mean_, variance, scale = _batch_normalised(low, x, weight, bias, epsilon)
+    kind, axes = dtype(variance), (0, *range(2, rank(x)))
     count = product(shape_of(x)[axis] for axis in axes)
     elements = low.cast(low.number(count, i64), kind)
     unbiased = low.b.mul(variance, low.b.div(elements, low.b.sub(elements, low.number(1, kind))))
     moved = [
         _moving(low, old, new, momentum) for old, new in ((running_mean, mean_), (running_variance, unbiased))
     ]
-    scale = low.b.rsqrt(low.b.add(variance, low.number(epsilon, kind)))
     nothing = [low.full(0, low.type(3).shape, low.type(3).dtype)] if reserve else []
     return _as_traced(low, result, mean_, scale, *nothing, *moved)
+
+
+def _batch_normalised(
+    low: Lowering, x: Value, weight: Value | None, bias: Value | None, epsilon: float
+) -> tuple[Value, Value, Value, Value]:
+    """The result by the batch's own statistics, these in f32 at least, and the reciprocal of the deviation."""
+    axes = (0, *range(2, rank(x)))
+    wide = low.cast(x, dtype(x).accumulate)
+    mean_, variance = low.b.mean(wide, axes=axes), low.b.var(wide, axes=axes, correction=0.0)
+    affine = [None if p is None else low.cast(p, dtype(wide)) for p in (weight, bias)]
+    result = low.cast(low.b.batch_norm(wide, mean_, variance, *affine, epsilon=epsilon), dtype(x))
+    scale = low.b.rsqrt(low.b.add(variance, low.number(epsilon, dtype(wide))))
+    return result, mean_, variance, scale
 
 
 def _as_traced(low: Lowering, *results: Value) -> tuple[Value, ...]:
@@ -445,11 +439,5 @@ def batch_norm_without_statistics(
     momentum: float,
     epsilon: float,
 ) -> tuple[Value, ...]:
-    axes = (0, *range(2, rank(x)))
-    wide = low.cast(x, f64 if dtype(x) == f64 else f32)
-    kind = dtype(wide)
-    mean_, variance = low.b.mean(wide, axes=axes), low.b.var(wide, axes=axes, correction=0.0)
-    affine = [None if p is None else low.cast(p, kind) for p in (weight, bias)]
-    result = low.cast(low.b.batch_norm(wide, mean_, variance, *affine, epsilon=epsilon), dtype(x))
-    scale = low.b.rsqrt(low.b.add(variance, low.number(epsilon, kind)))
+    result, mean_, _, scale = _batch_normalised(low, x, weight, bias, epsilon)
     return _as_traced(low, result, mean_, scale)

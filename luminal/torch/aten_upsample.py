@@ -14,11 +14,7 @@ from luminal.torch.lowering import Lowering, Scalar, Value, dtype, lowers, rank,
 FORWARD = [
     f"{name}{n}d.default" for name in ("upsample_nearest", "_upsample_nearest_exact") for n in (1, 2, 3)
 ]
-BACKWARD = [
-    f"{name}{n}d_backward.default"
-    for name in ("upsample_nearest", "_upsample_nearest_exact")
-    for n in (1, 2, 3)
-]
+BACKWARD = [name.replace(".", "_backward.") for name in FORWARD]
 
 
 @lowers(*FORWARD)
@@ -146,7 +142,7 @@ def upsample_backward(
 def _computed_kind(low: Lowering, kind: DType) -> DType:
     if not kind.is_float:
         raise low.refuse("resizing of integers, which PyTorch rounds in its own way")
-    return f64 if kind == f64 else f32
+    return kind.accumulate
 
 
 def _taps(

@@ -21,13 +21,9 @@ def identity(low: Lowering, x: Value, **_: Any) -> Value:
     return x
 
 
-@lowers("view", "reshape", "_unsafe_view", "view_copy", "_reshape_copy")
-def view(low: Lowering, x: Value, size: Sequence[Size]) -> Value:
-    return low.reshape(x, low.shape)
-
-
-@lowers("unsqueeze", "squeeze", "flatten", "unflatten", "unsqueeze_copy", "squeeze_copy")
-def reshaped(low: Lowering, x: Value, *_: Any) -> Value:
+@lowers("view", "reshape", "_unsafe_view", "view_copy", "_reshape_copy", "unsqueeze", "squeeze", "flatten",
+        "unflatten", "unsqueeze_copy", "squeeze_copy")  # fmt: skip
+def reshaped(low: Lowering, x: Value, *_: Any, **__: Any) -> Value:
     return low.reshape(x, low.shape)
 
 
@@ -246,8 +242,8 @@ def full(low: Lowering, *arguments: Any, **_: Any) -> Value:
     return low.full(cast(Scalar, arguments[-1]), low.shape, low.dtype)
 
 
-@lowers("fill")
-def fill(low: Lowering, x: Value, value: Operand) -> Value:
+@lowers("fill", "copy")
+def fill(low: Lowering, x: Value, value: Operand, non_blocking: bool = False) -> Value:
     return low.broadcast(low.operand(value, low.dtype), low.shape)
 
 
@@ -297,11 +293,6 @@ def triangle_indices(low: Lowering, *arguments: Any, **keywords: Any) -> Value:
     target = cast(Any, low.node.target)
     known = target(*arguments, **{**keywords, "dtype": torch.int64, "device": "cpu", "pin_memory": False})
     return low.cast(low.reshape(low.constant_i64(known.flatten().tolist()), low.shape), low.dtype)
-
-
-@lowers("copy")
-def copy(low: Lowering, into: Value, source: Operand, non_blocking: bool = False) -> Value:
-    return low.broadcast(low.operand(source, low.dtype), low.shape)
 
 
 @lowers("_local_scalar_dense")

@@ -35,10 +35,6 @@ class Layout:
     dense: bool
     dtype: torch.dtype
 
-    @property
-    def row_major(self) -> bool:
-        return self.dense and self.order == tuple(range(len(self.order)))
-
     def to_logical(self, b: HloBuilder, value: Any) -> Any:
         """The logical tensor inside the graph, from the stored one."""
         if self.order != tuple(range(len(self.order))):

@@ -134,9 +134,6 @@ class Lowering:
         """A tensor filled with a number."""
         return self.broadcast(self.number(value, to), shape)
 
-    def zeros_like(self, value: Value) -> Value:
-        return self.full(0, shape_of(value), dtype(value))
-
     def promoted(self, *operands: Operand) -> DType:
         """The dtype that PyTorch computes these operands in."""
         typed = [type_of(x) if isinstance(x, SSAValue) else x for x in operands]

@@ -14,12 +14,13 @@ from xdsl.dialects.builtin import ModuleOp
 
 from luminal.dialects.tensor_type import TensorType, tensor_type
 from luminal.dim import Dim, Symbol, parse_dim
-from luminal.errors import DTypeError, OptionError, ProductError, ShapeError
+from luminal.errors import OptionError, ProductError, ShapeError
 from luminal.plan.product_folder import ProductData, read_bytes, read_manifest
 from luminal.torch.calling import CompiledGraph, Program, read_symbol, stored_view
 from luminal.torch.extern import to_carrier
 from luminal.torch.import_fx import ImportedGraph, InputSlot, OutputSlot
 from luminal.torch.layout import Layout, plain_layout
+from luminal.torch.signature import check_tensor, sizes_text
 from luminal.torch.symbols import SymbolBinding
 
 
@@ -149,22 +150,15 @@ class Product:
 
     def _check(self, arguments: Sequence[Any]) -> None:
         for number, slot in self._given:
-            tensor, layout = arguments[slot.argument], slot.layout
-            if not isinstance(tensor, torch.Tensor):
-                raise OptionError(f"argument {number} is a {type(tensor).__name__}, expected a tensor")
-            if tensor.dtype != layout.dtype:
-                raise DTypeError(f"argument {number} has dtype {tensor.dtype}, expected {layout.dtype}")
-            if tensor.ndim != len(layout.shape):
-                raise ShapeError(
-                    f"argument {number} has shape {list(tensor.shape)}, expected {_text(layout.shape)}"
-                )
+            layout = slot.layout
+            check_tensor(arguments[slot.argument], f"argument {number}", layout.dtype, layout.shape)
         values = {name: read(arguments) for name, read in self._readers.items()}
         for number, slot in self._given:
             shape = [size.evaluate(values) for size in slot.layout.shape]
             if list(arguments[slot.argument].shape) != shape:
                 raise ShapeError(
                     f"argument {number} has shape {list(arguments[slot.argument].shape)}, "
-                    f"expected {_text(slot.layout.shape)}, here {shape}"
+                    f"expected {sizes_text(slot.layout.shape)}, here {shape}"
                 )
 
 
@@ -234,10 +228,6 @@ class _Reader:
         shape, strides, order, (dtype, stored), dense, name = data
         type_ = tensor_type(self.dims(stored), dtype)
         return Layout(self.dims(shape), self.dims(strides), tuple(order), type_, dense, getattr(torch, name))
-
-
-def _text(dims: Sequence[Dim]) -> str:
-    return f"[{', '.join(map(str, dims))}]"
 
 
 def _texts(dims: Sequence[Dim]) -> list[str]:

@@ -22,10 +22,6 @@ class _Input:
     dtype: torch.dtype
     sizes: tuple[Any, ...]
 
-    @property
-    def text(self) -> str:
-        return f"[{', '.join(map(str, self.sizes))}]"
-
 
 class Signature:
     """The inputs of a program: number of the argument, its name, and a fake tensor; what is no tensor is not looked
@@ -50,13 +46,7 @@ class Signature:
         program's."""
         symbols: dict[sympy.Symbol, int] = {}
         for expected in self._inputs:
-            given = arguments[expected.number]
-            if not isinstance(given, torch.Tensor):
-                raise OptionError(f"{expected.name} is a {type(given).__name__}, expected a tensor")
-            if given.dtype != expected.dtype:
-                raise DTypeError(f"{expected.name} has dtype {given.dtype}, expected {expected.dtype}")
-            if given.ndim != len(expected.sizes):
-                raise ShapeError(f"{expected.name} has shape {list(given.shape)}, expected {expected.text}")
+            given = check_tensor(arguments[expected.number], expected.name, expected.dtype, expected.sizes)
             for have, want in zip(given.shape, expected.sizes, strict=True):
                 if isinstance(want, sympy.Symbol):
                     symbols.setdefault(want, have)
@@ -71,8 +61,23 @@ class Signature:
                 known = {str(symbol): size for symbol, size in symbols.items()}
                 where = f" with {known}" if any(not isinstance(size, int) for size in expected.sizes) else ""
                 raise ShapeError(
-                    f"{expected.name} has shape {list(given.shape)}, expected {expected.text}{where}"
+                    f"{expected.name} has shape {list(given.shape)}, expected {sizes_text(expected.sizes)}{where}"
                 )
+
+
+def check_tensor(given: object, name: str, dtype: torch.dtype, sizes: Sequence[object]) -> torch.Tensor:
+    """An argument, which is a tensor of a dtype and rank: OptionError, DTypeError or ShapeError else."""
+    if not isinstance(given, torch.Tensor):
+        raise OptionError(f"{name} is a {type(given).__name__}, expected a tensor")
+    if given.dtype != dtype:
+        raise DTypeError(f"{name} has dtype {given.dtype}, expected {dtype}")
+    if given.ndim != len(sizes):
+        raise ShapeError(f"{name} has shape {list(given.shape)}, expected {sizes_text(sizes)}")
+    return given
+
+
+def sizes_text(sizes: Sequence[object]) -> str:
+    return f"[{', '.join(map(str, sizes))}]"
 
 
 def _expression(size: int | torch.SymInt) -> Any:

@@ -7,13 +7,13 @@ import pytest
 import torch
 
 from luminal.dialects.kernel.schedule import parse_schedule
-from luminal.emit_cpu.native import compile_function
 from luminal.passes.cut_choices import initial_cuts
 from luminal.passes.cuts import Cuts, Partition
 from luminal.passes.lower_hlo import lower_hlo
 from luminal.passes.place import place
 from luminal.passes.simplify import simplify
 from luminal.runtimes.reference import graph_of
+from tests.emit_cpu.native_kernel import compile_function
 
 from . import tour_blocks as tour
 

@@ -11,9 +11,10 @@ import numpy as np
 from luminal.dialects.kernel.placed_loops import FunctionOp
 from luminal.emit_cpu.emit import emit_function
 from luminal.emit_cpu.jit import Target, compile_object, load_object
-from luminal.emit_cpu.native import NativeKernel, compile_function
-from luminal.emit_cpu.text import Function, Module, Value, vector_of
+from luminal.emit_cpu.text import Function, Module
+from luminal.emit_cpu.values import Value, vector_of
 from tests.emit_cpu.arm import ARM, ArmLibrary
+from tests.emit_cpu.native_kernel import NativeKernel, compile_function
 
 HOST = Target.host()
 X86 = HOST.triple.startswith("x86_64") and HOST.has("avx2") and HOST.has("fma")

@@ -14,7 +14,8 @@ from luminal.dialects.kernel.placed import ROUNDED
 from luminal.dtype import DTYPES, DType, bf16, bool_, f16, f32, f64, i8, i16, i32, i64, u8
 from luminal.emit_cpu.arithmetic import apply_elementwise, memory_element
 from luminal.emit_cpu.jit import Target, compile_object
-from luminal.emit_cpu.text import Function, Value
+from luminal.emit_cpu.text import Function
+from luminal.emit_cpu.values import Value
 from tests.emit_cpu.kernels import EVERYWHERE, HOST, Loop, Write, loop_text
 
 FLOATS = (f64, f32, f16, bf16)

@@ -12,10 +12,10 @@ from luminal.dim import dim
 from luminal.dtype import DType, bf16, f16, f32, i8, i16, i32, u8
 from luminal.emit_cpu.emit import emit_function
 from luminal.emit_cpu.jit import Target, assembly, compile_object
-from luminal.emit_cpu.native import compile_function
 from luminal.errors import ScheduleError
 from luminal.passes.place import place
 from tests.emit_cpu.kernels import EVERYWHERE, HOST
+from tests.emit_cpu.native_kernel import compile_function
 from tests.emit_cpu.test_emit import LICENCES, check
 from tests.kernel.products import inputs, product
 

@@ -15,10 +15,10 @@ from luminal.dim import Dim, as_dim, dim
 from luminal.dtype import DType, bf16, bool_, f16, f32, f64, i8, i16, i32, i64, to_bits, u8
 from luminal.emit_cpu.emit import emit_function
 from luminal.emit_cpu.jit import Target, assembly, compile_object
-from luminal.emit_cpu.native import NativeKernel, compile_function
 from luminal.emit_cpu.pool import process_pool
 from luminal.passes.place import place
 from tests.emit_cpu.kernels import EVERYWHERE, HOST, X86, kernel_for
+from tests.emit_cpu.native_kernel import NativeKernel, compile_function
 
 LICENCES = ("contract", "reassociate")
 Arrays = list[np.ndarray]

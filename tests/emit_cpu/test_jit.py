@@ -10,7 +10,8 @@ from dataclasses import replace
 import pytest
 
 from luminal.emit_cpu.jit import Target, assembly, compile_object, load_object
-from luminal.emit_cpu.text import Module, Value, constant, constant_bits, lane_constants
+from luminal.emit_cpu.text import Module
+from luminal.emit_cpu.values import Value, constant, constant_bits, lane_constants
 
 HOST = Target.host()
 

@@ -12,7 +12,8 @@ import pytest
 
 from luminal.emit_cpu.jit import Target, compile_object, load_object
 from luminal.emit_cpu.pool import Pool, pool_text, process_pool
-from luminal.emit_cpu.text import Module, Value
+from luminal.emit_cpu.text import Module
+from luminal.emit_cpu.values import Value
 
 HOST = Target.host()
 

@@ -12,7 +12,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from luminal.emit_cpu.jit import Target, assembly
-from luminal.emit_cpu.text import Function, Value
+from luminal.emit_cpu.text import Function
+from luminal.emit_cpu.values import Value
 from luminal.emit_cpu.vector_math import exponential, logarithm, sine
 from tests.emit_cpu.kernels import EVERYWHERE, HOST, TARGETS, Loop
 

@@ -27,7 +27,7 @@ def _inner(error: BackendCompilerFailed) -> BaseException:
     ("mode", "options", "message"),
     [
         ("reduce-overhead", None, "mode 'reduce-overhead' is not known; modes are 'default', 'max-autotune'"),
-        (None, {"fast": True}, "option 'fast' is not known; options are 'freeze', 'strict'"),
+        (None, {"fast": True}, "option 'fast' is not known; options are 'candidates', 'cache'"),
         (None, {"freeze": 1}, "option 'freeze' must be a bool, not 1"),
         (None, {"buckets": "many"}, "buckets 'many' is not known; known are 'auto', 'declared'"),
         (None, {"licences": "contract"}, "option 'licences' must be a tuple, not 'contract'"),

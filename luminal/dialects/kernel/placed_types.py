@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from xdsl.ir import Data, TypeAttribute
 from xdsl.irdl import irdl_attr_definition
@@ -22,13 +22,15 @@ from luminal.dtype import DType, dtype_of
 Parsed = TypeVar("Parsed")
 
 
-def _parse_quoted(parser: AttrParser, read: Callable[[str], Parsed]) -> Parsed:
-    with parser.in_angle_brackets():
-        return read(parser.parse_str_literal())
-
-
 class QuotedData(Data[Parsed]):
-    """An attribute that prints as its data's text in quotes."""
+    """An attribute that prints as its data's text in quotes, which `read` reads back."""
+
+    read: ClassVar[Callable[[str], Any]]
+
+    @classmethod
+    def parse_parameter(cls, parser: AttrParser) -> Parsed:
+        with parser.in_angle_brackets():
+            return cls.read(parser.parse_str_literal())
 
     def print_parameter(self, printer: Printer) -> None:
         printer.print_string(f'<"{self.data}">')
@@ -75,6 +77,11 @@ class Tile:
     def __str__(self) -> str:
         return " ".join([self.dtype.name, *map(str, self.axes)])
 
+    @staticmethod
+    def parse(text: str) -> Tile:
+        dtype, *axes = text.split()
+        return Tile(dtype_of(dtype), tuple(map(TileAxis.parse, axes)))
+
     @property
     def lane(self) -> TileAxis | None:
         return next((axis for axis in self.axes[-2:] if axis.lane), None)
@@ -90,14 +97,7 @@ class TileType(QuotedData[Tile], TypeAttribute):
     """!kernel.tile<"f32 i:8*1 j:16*1:lane">"""
 
     name = "kernel.tile"
-
-    @classmethod
-    def parse_parameter(cls, parser: AttrParser) -> Tile:
-        def read(text: str) -> Tile:
-            dtype, *axes = text.split()
-            return Tile(dtype_of(dtype), tuple(map(TileAxis.parse, axes)))
-
-        return _parse_quoted(parser, read)
+    read = Tile.parse
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,20 +115,18 @@ class Reference:
     def __str__(self) -> str:
         return f"{self.dtype.name} {self.kind} {self.alias} [{self.elements}]"
 
+    @staticmethod
+    def parse(text: str) -> Reference:
+        dtype, kind, alias, elements = text.split(" ", 3)
+        return Reference(dtype_of(dtype), _dim(elements[1:-1]), kind, int(alias))
+
 
 @irdl_attr_definition
 class ReferenceType(QuotedData[Reference], TypeAttribute):
     """!kernel.ref<"f32 argument 0 [4096]">"""
 
     name = "kernel.ref"
-
-    @classmethod
-    def parse_parameter(cls, parser: AttrParser) -> Reference:
-        def read(text: str) -> Reference:
-            dtype, kind, alias, elements = text.split(" ", 3)
-            return Reference(dtype_of(dtype), _dim(elements[1:-1]), kind, int(alias))
-
-        return _parse_quoted(parser, read)
+    read = Reference.parse
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,10 +184,7 @@ class LoopAttribute(QuotedData[Loop]):
     """#kernel.loop<"i weight=8 extent=* outer=. role=loop ragged size=s">"""
 
     name = "kernel.loop"
-
-    @classmethod
-    def parse_parameter(cls, parser: AttrParser) -> Loop:
-        return _parse_quoted(parser, Loop.parse)
+    read = Loop.parse
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,10 +241,7 @@ class LimitAttribute(QuotedData[Limit]):
     """#kernel.limit<"to 8 | 8 by 64">"""
 
     name = "kernel.limit"
-
-    @classmethod
-    def parse_parameter(cls, parser: AttrParser) -> Limit:
-        return _parse_quoted(parser, Limit.parse)
+    read = Limit.parse
 
 
 def _dims(text: str) -> tuple[Dim, ...]:
@@ -270,10 +262,7 @@ class AddressAttribute(QuotedData[Address]):
     """#kernel.address<"s, 8 | 16, 1 | 0">"""
 
     name = "kernel.address"
-
-    @classmethod
-    def parse_parameter(cls, parser: AttrParser) -> Address:
-        return _parse_quoted(parser, Address.parse)
+    read = Address.parse
 
 
 @irdl_attr_definition
@@ -281,7 +270,4 @@ class SizeAttribute(QuotedData[Dim]):
     """#kernel.size<"2*s + 1">: a dim."""
 
     name = "kernel.size"
-
-    @classmethod
-    def parse_parameter(cls, parser: AttrParser) -> Dim:
-        return _parse_quoted(parser, _dim)
+    read = _dim

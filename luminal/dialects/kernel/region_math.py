@@ -151,7 +151,7 @@ class _Writer:
 
     def _sizes(self) -> str:
         """The sizes of the indices, and what those that are split are made of."""
-        used = {index for term in self.region.terms() for index in (*term.free, *_bound(term))}
+        used = {index for term in self.region.terms() for index in (*term.free, *term.reduced)}
         used |= {index for output in self.region.outputs for index in output.indices}
         sizes = [f"{name} < {size}" for name, size in self.region.extents.items() if name in used]
         for whole in dict.fromkeys(whole for whole, _ in self.region.parents.values()):
@@ -166,7 +166,3 @@ class _Writer:
 
 def _over(indices: frozenset[str]) -> str:
     return f"[{', '.join(sorted(indices, key=natural_key))}]" if indices else ""
-
-
-def _bound(term: Term) -> tuple[str, ...]:
-    return term.reduce.indices if term.op == "reduce" else ()

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from xdsl.dialects.builtin import ArrayAttr, IntAttr, StringAttr
-from xdsl.ir import Attribute, Block, Data, Operation, SSAValue, TypeAttribute
+from xdsl.ir import Attribute, Block, Operation, SSAValue, TypeAttribute
 from xdsl.ir import Region as BodyRegion
 from xdsl.irdl import (
     IRDLOperation,
@@ -26,11 +26,10 @@ from xdsl.irdl import (
     traits_def,
     var_operand_def,
 )
-from xdsl.parser import AttrParser
-from xdsl.printer import Printer
 from xdsl.traits import IsolatedFromAbove, NoTerminator, Pure
 from xdsl.utils.exceptions import VerifyException
 
+from luminal.dialects.kernel.placed_types import QuotedData
 from luminal.dialects.kernel.region_text import parse_region, region_text
 from luminal.dialects.kernel.schedule import Schedule, parse_schedule
 from luminal.dialects.kernel.terms import Region, Term
@@ -38,18 +37,11 @@ from luminal.errors import LuminalError
 
 
 @irdl_attr_definition
-class ValueType(Data[str], TypeAttribute):
+class ValueType(QuotedData[str], TypeAttribute):
     """!kernel.value<"f32 [i j]">: a value for each combination of its free indices."""
 
     name = "kernel.value"
-
-    @classmethod
-    def parse_parameter(cls, parser: AttrParser) -> str:
-        with parser.in_angle_brackets():
-            return parser.parse_str_literal()
-
-    def print_parameter(self, printer: Printer) -> None:
-        printer.print_string(f'<"{self.data}">')
+    read = str
 
     @staticmethod
     def of(term: Term) -> ValueType:

@@ -17,7 +17,8 @@ a reduction finds it).
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from luminal.errors import ScheduleError
 
@@ -88,6 +89,11 @@ class Stage:
             return f"{names}: {factors}"
         kept = ", ".join(f"%{t.term} {t.buffer}" for t in self.targets)
         return f"keep {kept} at {self.at or 'kernel'}: {factors}"
+
+    def with_buffers(self, change: Callable[[Buffer], Buffer]) -> Stage:
+        """The stage with other buffers."""
+        targets = (t if t.buffer is None else replace(t, buffer=change(t.buffer)) for t in self.targets)
+        return replace(self, targets=tuple(targets))
 
 
 @dataclass(frozen=True, slots=True)

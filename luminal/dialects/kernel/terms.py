@@ -8,8 +8,8 @@ which a `Schedule` says and `luminal.passes.place` carries out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple, cast
 
 from luminal.dim import Dim, as_dim, known_less, product, typical
@@ -123,6 +123,11 @@ class Term:
     @property
     def reduce(self) -> ReduceAttribute:
         return cast(ReduceAttribute, self.attribute)
+
+    @property
+    def reduced(self) -> tuple[str, ...]:
+        """The indices that a reduction binds; of other terms none."""
+        return self.reduce.indices if self.op == "reduce" else ()
 
     @property
     def factors(self) -> tuple[Term, ...]:
@@ -282,6 +287,11 @@ class Output:
     def terms(self) -> tuple[Term, ...]:
         return tuple(term for term in (self.term, self.dynamic, self.guard) if term is not None)
 
+    def mapped(self, change: Callable[[Term], Term]) -> Output:
+        """The output of what its terms become."""
+        dynamic, guard = (None if term is None else change(term) for term in (self.dynamic, self.guard))
+        return replace(self, term=change(self.term), dynamic=dynamic, guard=guard)
+
 
 @dataclass
 class Region:
@@ -370,6 +380,22 @@ def postorder(roots: Iterable[Term]) -> Iterator[Term]:
         seen.add(term)
         stack.append((term, True))
         stack += [(operand, False) for operand in reversed(term.operands)]
+
+
+def rewritten(
+    region: Region, change: Callable[[TermTable, Term, Mapping[Term, Term]], Term | None]
+) -> Region:
+    """The region in a table of its own, operands first: `change` is told what earlier terms have become, and gives what
+    a term becomes, None for the same of its new operands."""
+    table, new = TermTable(), dict[Term, Term]()
+    for term in region.terms():
+        changed = change(table, term, new)
+        operands = tuple(new[operand] for operand in term.operands)
+        same = (term.op, operands, term.attribute, term.dtype, term.free)
+        new[term] = table.make(*same) if changed is None else changed
+    outputs = [output.mapped(new.__getitem__) for output in region.outputs]
+    inner = [new[term] for term in region.inner if term in new]
+    return replace(region, table=table, outputs=outputs, inner=inner)
 
 
 def is_narrow(term: Term) -> bool:
