@@ -33,6 +33,8 @@ AROUND_COST = 3.0
 STRIDED_SECONDS = 0.7e-9
 HOP_SECONDS, PAGE_BYTES, LINE_BYTES = 8e-9, 4096, 64
 """What it takes to go on in another page, where no hardware has looked ahead."""
+LAST_CACHE_SPEED = 8.0
+"""How many times as fast as from memory one core reads from the last cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +193,14 @@ def contraction_seconds(
     if row and not packed_rows and shapes.stride(contraction.left, row) not in (1, None):
         seconds *= 1.03
     return seconds
+
+
+def again_seconds(machine: Machine, bytes_each: float, passes: float) -> float:
+    """Going over the same bytes again after a first pass, where a core's own cache does not hold them."""
+    if bytes_each <= machine.l2 // 2:
+        return 0.0
+    faster = LAST_CACHE_SPEED if bytes_each <= machine.l3 // 2 else 1.0
+    return max(0.0, passes - 1) * bytes_each / (faster * machine.bandwidth)
 
 
 def packing_seconds(
