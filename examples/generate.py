@@ -34,11 +34,12 @@ def tokens_of(
     given, start = prompt, 0
     for _ in range(most):
         ids, positions = torch.tensor([given]), torch.arange(start, start + len(given))
-        token = pick(step(ids, positions, 1)[0, -1])
+        filled = start + len(given)
+        token = pick(step(ids, positions, 1, filled)[0, -1])
         if token in ends:
             return
         yield token
-        start, given = start + len(given), [token]
+        start, given = filled, [token]
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -85,6 +85,7 @@ class GGUFFile:
     metadata: Mapping[str, Any]
     tensors: Mapping[str, StoredTensor]
     activations: str | None
+    cache: str
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         """All tensors as modules name them: `blk.0.attn_q.quants`, `blk.0.attn_norm.weight`."""
@@ -102,7 +103,7 @@ class GGUFFile:
         as the file states otherwise.
 
         Raises ModelFileError for an architecture that is not known and where tensors are missing, left over or of
-        another shape than the metadata say.
+        another shape than the metadata say, OptionError for activations or a cache that there are not.
         """
 
         from luminal.nn.decoder import Decoder, DecoderShape
@@ -113,7 +114,7 @@ class GGUFFile:
         vocabulary = self.tensors["token_embd.weight"].shape[0]
         shape = DecoderShape.of(self.metadata, vocabulary, is_tied, context)
         formats = {name.removesuffix(".weight"): tensor.format for name, tensor in self.tensors.items()}
-        model = Decoder(shape, formats, self.activations, batch)
+        model = Decoder(shape, formats, self.activations, batch, self.cache)
         state = self.state_dict()
         if is_tied:
             shared = {key: value for key, value in state.items() if key.startswith("token_embd.")}
@@ -125,9 +126,10 @@ class GGUFFile:
         return model.requires_grad_(False).eval()
 
 
-def load_gguf(path: str | os.PathLike[str], activations: str | None = "q8") -> GGUFFile:
+def load_gguf(path: str | os.PathLike[str], activations: str | None = "q8", cache: str = "f32") -> GGUFFile:
     """Open a GGUF file. `activations` are those of the model's linear layers with quantised weights: "q8" quantises
-    what they multiply by blocks of 32, as llama.cpp does; None computes in f32.
+    what they multiply by blocks of 32, as llama.cpp does; None computes in f32. `cache` is what the model keeps keys
+    and values as: "f32", "f16", which is what llama.cpp does, or "bf16".
 
     Raises ModelFileError where the package gguf is missing, and for a file that is none, damaged or cut off;
     FileNotFoundError where there is none.
@@ -151,4 +153,4 @@ def load_gguf(path: str | os.PathLike[str], activations: str | None = "q8") -> G
         )
         for tensor in reader.tensors
     }
-    return GGUFFile(Metadata(reader.fields), tensors, activations)
+    return GGUFFile(Metadata(reader.fields), tensors, activations, cache)

@@ -17,11 +17,13 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from luminal.errors import ModelFileError
+from luminal.errors import ModelFileError, OptionError
 from luminal.nn.quantised import QuantisedEmbedding, QuantisedLinear
 
 Formats = Mapping[str, str | None]
 """The block format of each weight by its name without `.weight`; None for floats."""
+CACHES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
+"""What keys and values are kept as."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,7 @@ class DecoderBlock(nn.Module):
     keys: torch.Tensor
     values: torch.Tensor
 
-    def __init__(self, shape: DecoderShape, make: _Layers, name: str, batch: int) -> None:
+    def __init__(self, shape: DecoderShape, make: _Layers, name: str, batch: int, dtype: torch.dtype) -> None:
         super().__init__()
         self.shape = shape
         rows, key_rows = shape.heads * shape.head_width, shape.key_heads * shape.head_width
@@ -106,8 +108,8 @@ class DecoderBlock(nn.Module):
         self.ffn_up = make.linear(f"{name}.ffn_up", shape.width, shape.hidden)
         self.ffn_down = make.linear(f"{name}.ffn_down", shape.hidden, shape.width)
         cache = (batch, shape.key_heads, shape.context, shape.head_width)
-        self.register_buffer("keys", torch.zeros(cache), persistent=False)
-        self.register_buffer("values", torch.zeros(cache), persistent=False)
+        self.register_buffer("keys", torch.zeros(cache, dtype=dtype), persistent=False)
+        self.register_buffer("values", torch.zeros(cache, dtype=dtype), persistent=False)
 
     def forward(
         self, x: torch.Tensor, positions: torch.Tensor, turn: torch.Tensor, mask: torch.Tensor
@@ -127,12 +129,15 @@ class DecoderBlock(nn.Module):
             return y.reshape(batch, length, count, shape.head_width).transpose(1, 2)
 
         q = _turned(heads(self.attn_q(x), shape.heads), turn)
-        self.keys[:, :, positions] = _turned(heads(self.attn_k(x), shape.key_heads), turn)
-        self.values[:, :, positions] = heads(self.attn_v(x), shape.key_heads)
+        keys = _turned(heads(self.attn_k(x), shape.key_heads), turn)
+        self.keys[:, :, positions] = keys.to(self.keys.dtype)
+        self.values[:, :, positions] = heads(self.attn_v(x), shape.key_heads).to(self.values.dtype)
+        read = mask.shape[-1]
+        read_keys, read_values = (each[:, :, :read].to(x.dtype) for each in (self.keys, self.values))
         # the queries that share keys are rows of one product
         rows = q.reshape(batch, shape.key_heads, group * length, shape.head_width)
         mixed = functional.scaled_dot_product_attention(
-            rows, self.keys, self.values, attn_mask=mask.repeat(group, 1)
+            rows, read_keys, read_values, attn_mask=mask.repeat(group, 1)
         )
         return mixed.reshape(batch, shape.heads, length, -1).transpose(1, 2).reshape(batch, length, -1)
 
@@ -151,14 +156,24 @@ def _turned(x: torch.Tensor, turn: torch.Tensor) -> torch.Tensor:
 class Decoder(nn.Module):
     """Token ids i64 [b, t] at positions i64 [t] to logits [b, t, vocabulary], or those of the last `count` tokens.
     Positions go up from 0; what they have written into the caches is read by later calls, until they are written
-    again."""
+    again. `count`: the last tokens of which logits are wanted; `filled`: the first positions of the caches, beyond
+    which nothing is read, at least one more than the largest position.
+
+    `cache`: the dtype that keys and values are rounded to there, "f32", "f16" or "bf16"; OptionError for another."""
 
     frequencies: torch.Tensor
 
     def __init__(
-        self, shape: DecoderShape, formats: Formats, activations: str | None = None, batch: int = 1
+        self,
+        shape: DecoderShape,
+        formats: Formats,
+        activations: str | None = None,
+        batch: int = 1,
+        cache: str = "f32",
     ) -> None:
         super().__init__()
+        if cache not in CACHES:
+            raise OptionError(f"cache is {cache!r}, expected {', '.join(CACHES)}")
         self.shape = shape
         make = _Layers(formats, activations)
         table = formats.get("token_embd")
@@ -168,7 +183,7 @@ class Decoder(nn.Module):
             else QuantisedEmbedding(shape.vocabulary, shape.width, table)
         )
         self.blk = nn.ModuleList(
-            DecoderBlock(shape, make, f"blk.{number}", batch) for number in range(shape.layers)
+            DecoderBlock(shape, make, f"blk.{number}", batch, CACHES[cache]) for number in range(shape.layers)
         )
         self.output_norm = nn.RMSNorm(shape.width, shape.epsilon)
         name = "token_embd" if shape.is_tied else "output"
@@ -176,10 +191,17 @@ class Decoder(nn.Module):
         powers = torch.arange(0, shape.rotated, 2, dtype=torch.float32) / shape.rotated
         self.register_buffer("frequencies", shape.base**-powers, persistent=False)
 
-    def forward(self, ids: torch.Tensor, positions: torch.Tensor, count: int | None = None) -> torch.Tensor:
+    def forward(
+        self,
+        ids: torch.Tensor,
+        positions: torch.Tensor,
+        count: int | None = None,
+        filled: int | None = None,
+    ) -> torch.Tensor:
         angles = positions[:, None] * self.frequencies
         turn = torch.stack([angles.cos(), angles.sin()])
-        mask = torch.arange(self.shape.context, device=ids.device) <= positions[:, None]
+        read = self.shape.context if filled is None else filled
+        mask = torch.arange(read, device=ids.device) <= positions[:, None]
         x = self.token_embd(ids)
         for block in self.blk:
             x = block(x, positions, turn, mask)

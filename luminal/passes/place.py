@@ -246,6 +246,9 @@ class _Placer(FoldPlacement):
         if self._stored(term):
             return self._read_kept(term)
         if term.op in ELEMENTWISE:
+            summed = self._with_addend(term)
+            if summed is not None:
+                return summed
             operands = [self._value(operand) for operand in term.operands]
             variant = ROUNDED if term in self.compared else cast("str | None", term.attribute)
             return self._add(ApplyOp.of(term.op, variant, operands, term.dtype))

@@ -27,21 +27,46 @@ from luminal.passes.placement_state import Values
 
 SHORT = 64
 """Reductions over fewer values, as of a window, run over all of them: their loops are better of known length."""
+FOLDS = frozenset({"reduce", "scan", "carry", "loop", "project"})
+"""Kinds of terms that are not elementwise, nor read from memory."""
 
 
 class FoldPlacement(MemoryPlacement):
     """Reductions, scans and carried loops of the stage at hand."""
 
     def _identity(self, monoid: str, term: Term, operand: int) -> SSAValue:
-        """What a fold starts from: a partial result for each coordinate of the registers, those of reduced indices too,
-        on which the operands need not depend; but not for those of a block, which are combined at once."""
+        """What a fold starts from, where nothing is known that is added to it."""
         value = term.operands[operand]
+        bits = identity_bits(monoid, value.dtype, operand)
+        return self._add(ConstantOp.of(bits, value.dtype, self._folded_axes(term)))
+
+    def _folded_axes(self, term: Term) -> tuple[TileAxis, ...]:
+        """A partial result for each coordinate of the registers, those of reduced indices too, on which the operands
+        need not depend; but not for those of a block, which are combined at once."""
         free = frozenset().union(*(part.free for part in term.operands))
         bound = frozenset[str]() if term.op == "scan" else frozenset(term.reduce.indices)
         axes = self._axes(free - {term.scan.index} if term.op == "scan" else free | bound)
         blocks = self._blocks(bound)
-        kept = tuple(axis for axis in axes if axis not in blocks)
-        return self._add(ConstantOp.of(identity_bits(monoid, value.dtype, operand), value.dtype, kept))
+        return tuple(axis for axis in axes if axis not in blocks)
+
+    def _addend(self, reduction: Term) -> Term | None:
+        """What a sum of integers in groups starts from instead of 0: what its only user adds to it, where that is known
+        before its loops."""
+        indices = frozenset(reduction.reduce.indices)
+        user = self.added.get(reduction)
+        if user is None or self._stored(reduction) or not self._has_group(indices):
+            return None
+        other = next(operand for operand in user.operands if operand is not reduction)
+        is_whole = not any(axis.index in indices for axis in self._folded_axes(reduction))
+        is_known = other.free <= reduction.free and not self._folds([other])
+        return other if is_whole and is_known and not self._is_target(reduction) else None
+
+    def _with_addend(self, term: Term) -> SSAValue | None:
+        """The value of an addition to a sum that starts from the other operand; None for other terms."""
+        for operand in term.operands if term.op == "add" else ():
+            if self.added.get(operand) is term and self._addend(operand) is not None:
+                return self._value(operand)
+        return None
 
     def _blocks(self, indices: frozenset[str]) -> frozenset[TileAxis]:
         """The axes of reduced indices that are blocks."""
@@ -73,8 +98,20 @@ class FoldPlacement(MemoryPlacement):
         is_short = all((self.region.extents[index].constant or SHORT) < SHORT for index in indices)
         needed = NOTHING_KNOWN if riders or is_short else _needed_by_all(group)
 
+        addends = {reduction: self._addend(reduction) for reduction in group}
+
         def identities() -> Values:
             return [self._identity(r.reduce.monoid, r, n) for r in group for n in range(len(r.operands))]
+
+        def starts() -> Values:
+            found: Values = []
+            for reduction, addend in addends.items():
+                if addend is not None:
+                    found.append(self._spread(self._value(addend), self._folded_axes(reduction)))
+                    continue
+                monoid, count = reduction.reduce.monoid, len(reduction.operands)
+                found += [self._identity(monoid, reduction, n) for n in range(count)]
+            return found
 
         def body(carries: Values) -> Values:
             self.stage = stage
@@ -100,7 +137,7 @@ class FoldPlacement(MemoryPlacement):
                 needed,
             )
 
-        results = fold(self._unbound(indices), identities())
+        results = fold(self._unbound(indices), starts())
         self.stage = stage
         found: SSAValue | None = None
         for reduction in group:
@@ -219,18 +256,22 @@ class FoldPlacement(MemoryPlacement):
         assert self.stage is not None
         stage = self.stage
         if stage.reductions is None:
-            seen: set[Term] = set()
             roots = [t for target in stage.stage.targets for t in self._target_terms(target)]
-            stack = list(roots)
-            while stack:
-                term = stack.pop()
-                if term in seen or self._stored(term) or term in self.memory_loops:
-                    continue
-                seen.add(term)
-                stack += term.operands
-            found = [term for term in seen if term.op == "reduce"]
+            found = [term for term in self._folds(roots) if term.op == "reduce"]
             stage.reductions = sorted(found, key=lambda term: self.ranks[term])
         return stage.reductions
+
+    def _folds(self, roots: Sequence[Term]) -> list[Term]:
+        """The folds that the open stage computes itself for some terms, in no order."""
+        seen: set[Term] = set()
+        stack = list(roots)
+        while stack:
+            term = stack.pop()
+            if term in seen or self._stored(term) or term in self.memory_loops:
+                continue
+            seen.add(term)
+            stack += term.operands
+        return [term for term in seen if term.op in FOLDS]
 
     def _scans_over(self, factor: PlacedFactor) -> list[Term]:
         """Scans along a loop's index that the open stage computes: their running values ride in its loops."""

@@ -31,6 +31,7 @@ class PlacementState(ABC):
         self.terms = region.terms()
         self.ranks = {term: rank for rank, term in enumerate(self.terms)}
         self.compared = _compared_products(self.terms)
+        self.added = _added_sums(region, self.terms)
         self.body = Block(arg_types=[ReferenceType(kind) for kind in _references(region)])
         self.path: list[Scope] = [Scope(None, None, self.body, function=True)]
         self.stage: OpenStage | None = None
@@ -264,6 +265,21 @@ def _compared_products(terms: Sequence[Term]) -> frozenset[Term]:
     return frozenset(
         x for user in terms if compares(user) for x in user.operands if x.op == "mul" and x.dtype.is_float
     )
+
+
+def _added_sums(region: Region, terms: Sequence[Term]) -> dict[Term, Term]:
+    """Sums of integers that are used once, in an addition to something else: each with the addition."""
+    users: dict[Term, list[Term]] = {}
+    for term in terms:
+        for operand in term.operands:
+            users.setdefault(operand, []).append(term)
+    results = {term for output in region.outputs for term in output.terms}
+    return {
+        term: using[0]
+        for term, using in users.items()
+        if term.op == "reduce" and term.reduce.monoid == "sum" and term.dtype.is_integer
+        if len(using) == 1 and using[0].op == "add" and term not in results
+    }
 
 
 def _references(region: Region) -> list[Reference]:

@@ -223,7 +223,7 @@ class ContractionGenerator:
             return None
         if is_narrow_product(contraction.reduction):
             beside = [
-                *self._sums_beside(view, contraction),
+                *self._rows_beside(view, contraction),
                 *self._loads_beside(view, contraction, way, tiling),
             ]
             kept += beside
@@ -361,23 +361,38 @@ class ContractionGenerator:
         """A guarded load of a constant, which is laid out neither by the host nor in the kernel."""
         return term.op == "load" and term.load.guarded and self.region.arguments[term.load.argument].constant
 
-    def _sums_beside(self, view: StageView, contraction: Contraction) -> Iterator[Stage]:
-        """Sums over the same indices as the products, with which no column varies: known before the first column."""
+    def _rows_beside(self, view: StageView, contraction: Contraction) -> Iterator[Stage]:
+        """What no column varies with, but is computed for each step of the sums around, or is a sum itself, as that of
+        the rows' numbers: known before the first column."""
         lanes = self.machine.lanes
-        for term in self.shapes.below(view.roots, view.stops):
-            if term.op != "reduce" or term is contraction.reduction or term in view.stops:
-                continue
-            if term.reduce.indices != contraction.sums or term.free & {*contraction.columns, *view.bound}:
-                continue
-            (value,) = term.operands
-            along = self._contiguous(value, contraction)
-            free = sorted(term.free)
-            loops = [Factor(i, None) for i in (*free, *(i for i in contraction.sums if i != along))]
+        inside = {*contraction.rows, *contraction.around}
+        terms = self.shapes.below(view.roots, view.stops)
+        computed = [
+            term
+            for term in terms
+            if term.op in (*ELEMENTWISE, "reduce") and term.free and term.free <= inside
+            if term not in view.stops and self._is_beside(term, view, contraction)
+        ]
+        found = {*computed}
+        used = {operand for term in terms if term not in found for operand in term.operands}
+        for term in (each for each in computed if each in used):
+            sums = reduced_indices((term,), view.stops)
+            load = self._largest_load(term, view.stops)
+            along = next((i for i in (sums or sorted(term.free)) if self.shapes.stride(load, i) == 1), None)
+            free = sorted(term.free, key=lambda index: (index == along, index))
+            loops = [Factor(i, None) for i in (*free, *sums) if i != along]
             if along is not None:
                 loops.append(Factor(along, None))
                 loops += [Factor(along, lanes, "lane")] if self._fits(along, lanes) else []
             buffer = Buffer(tuple((i, None) for i in free), view.at)
             yield Stage((Target(term=self.numbers[term], buffer=buffer),), tuple(loops), view.at)
+
+    def _is_beside(self, term: Term, view: StageView, contraction: Contraction) -> bool:
+        """Whether a value is computed of what is read, with sums or for each step of those around; shifts, which differ
+        by step too, are computed of indices alone."""
+        ops = {each.op for each in self.shapes.below((term,), view.stops)}
+        is_plain = "load" in ops and ops <= {*ELEMENTWISE, "reduce", "load", "constant", "index"}
+        return is_plain and (bool(term.free & {*contraction.around}) or "reduce" in ops)
 
     def _loads_beside(
         self, view: StageView, contraction: Contraction, way: Way, tiling: Tiling

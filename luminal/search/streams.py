@@ -19,8 +19,8 @@ FIRST_LINE = (0.0, 17e-9, 60e-9, 60e-9)
 """Seconds until the first line of a stream is there: from the first, second and last cache, and from memory."""
 PANEL_CYCLES = (0.5, 2.3, 2.5)
 """Cycles of a vector of a panel, from the first, second and last cache."""
-CACHE_PART = (0.5, 0.75, 0.75)
-"""What part of each cache holds what is read again, beside what passes through."""
+CACHE_PART = (0.5, 0.75, 0.25)
+"""What part of each cache holds what is read again, beside what passes through, and beside other cores' in the last."""
 
 
 class Streams:

@@ -3,17 +3,19 @@ processor has an instruction."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from luminal.dialects.kernel.terms import Region
+from luminal.dialects.kernel.terms import Region, postorder
 from luminal.dim import dim
 from luminal.dtype import bf16, f16, f32, i8, i16, i32, u8
 from luminal.emit_cpu.dots import available
-from luminal.emit_cpu.jit import Target
+from luminal.emit_cpu.emit import emit_function
+from luminal.emit_cpu.jit import Target, assembly
 from luminal.passes.place import place
 from luminal.plan.measure import HostMeasurer, host_machine
 from luminal.plan.native_kernels import KernelCompiler
@@ -28,6 +30,7 @@ from luminal.search.verify import first_mismatch, sample_output
 from tests.kernel.products import blocks, fields, inputs, product
 
 LICENCES = ("contract", "distribute", "reassociate")
+ARM = Target("aarch64-unknown-linux-gnu", "generic", "+neon,+dotprod,+i8mm", 128, 32)
 DOTS = (Dot(u8, i8, i32, 4), Dot(bf16, bf16, f32, 2), Dot(i16, i16, i32, 2, 2.0))
 MACHINE = Machine(8, 16, dots=DOTS)
 S = dim("s", min=1)
@@ -128,10 +131,53 @@ def test_loops_over_fields_of_a_byte_are_unrolled_inside_those_over_bytes() -> N
 def test_signed_bytes_have_an_offset_whose_sums_are_known_before_the_columns() -> None:
     region, dims = REGIONS["blocks"]
     candidate, of = first_with("l:4:group", region, dims, form="offset")
-    sums = [stage for stage in candidate.schedule.kept if of.terms()[stage.targets[0].term].op == "reduce"]
-    assert [stage.at for stage in sums] == [None]
-    assert of.terms()[sums[0].targets[0].term].free == {"i", "b"}
+    kept = [(stage.at, of.terms()[stage.targets[0].term]) for stage in candidate.schedule.kept]
+    ((at, correction),) = (each for each in kept if each[1].op != "load")
+    assert at is None and correction.op == "mul" and correction.free == {"i", "b"}
+    assert correction.operands[0].op == "reduce"
     assert region_with_offsets(REGIONS["u8"][0]) is None
+
+
+def test_sums_of_a_group_start_from_what_is_added_to_them() -> None:
+    """The correction of an offset takes no instruction of its own, and no column computes it."""
+    candidate, of = first_with("l:4:group", *REGIONS["blocks"], form="offset")
+    assert "add" in {term.op for term in of.terms()}
+    assert 'op = "add"' not in str(place(of, candidate.schedule, "kernel"))
+    plain, of = first_with("lane", *REGIONS["blocks"], replace(MACHINE, dots=()), "offset")
+    assert 'op = "add"' in str(place(of, plain.schedule, "kernel"))
+
+
+@pytest.mark.parametrize("name", ["blocks", "blocks of nibbles"])
+def test_other_processors_give_the_same(name: str) -> None:
+    """Groups whose sums start from something: with the instruction of another processor, and without one."""
+    region, dims = REGIONS[name]
+    candidate, of = first_with("l:4:group", region, dims, replace(MACHINE, lanes=4, registers=32))
+    function = place(of, candidate.schedule, "kernel", LICENCES)
+    assert "usdot" in assembly(emit_function(function, ARM).text, ARM)
+    if Target.host().is_arm:
+        return
+    candidate, of = first_with("l:4:group", region, dims)
+    arguments, result = inputs(region, dims), np.zeros(region.outputs[0].elements.evaluate(dims), np.float32)
+    measurer = HostMeasurer(KernelCompiler(Target.avx2(), LICENCES, use_cache=False))
+    measurer.compile(of, candidate.schedule, candidate.cost).run(arguments, [result], dims, 1)
+    sample = sample_output(region, 0, arguments, dims)
+    assert sample is not None and first_mismatch(sample, result) is None
+
+
+@pytest.mark.parametrize("name", ["blocks of nibbles", "fields of two bytes"])
+def test_shifts_are_no_values_that_are_kept(name: str) -> None:
+    candidate, of = first_with("l:4:group", *REGIONS[name])
+    for stage in candidate.schedule.kept:
+        assert any(term.op == "load" for term in postorder([of.terms()[stage.targets[0].term]]))
+
+
+def test_what_a_cache_does_not_hold_is_read_once() -> None:
+    """Of many rows and more columns, the loop over panels of columns is outside that over rows, or over blocks."""
+    region = product(256, 4096, 2048, (u8, i8), i32, transposed=True, constant=True)
+    first, _ = next(candidates(region, MACHINE, {}))
+    factors = [f for f in first.schedule.roots[0].factors if f.role in ("parallel", "loop")]
+    rows = math.prod(f.extent or 1 for f in factors if f.index == "i")
+    assert factors[0].name == "panel" or rows >= 4
 
 
 def test_a_machine_without_instructions_has_no_groups() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from luminal.search.generate import Generator
 from luminal.search.machine import Machine
-from luminal.search.roofline import packing_seconds, row_seconds, traffic_seconds
+from luminal.search.roofline import again_seconds, packing_seconds, row_seconds, traffic_seconds
 from luminal.search.shapes import Shapes, find_contraction
 from tests.kernel.regions import Builder
 
@@ -53,6 +53,13 @@ def test_packing_a_computed_operand_costs_what_computing_it_costs() -> None:
         packing_seconds(shapes, term, frozenset(), HOST, "j", contiguous=True) for term in (load, summed)
     )
     assert dear > 20 * cheap
+
+
+def test_what_is_read_again_costs_as_the_cache_that_holds_it() -> None:
+    near, far, farther = (again_seconds(HOST, size, 11) for size in (64 << 10, 4 << 20, 64 << 20))
+    assert near == 0.0 < far
+    assert farther == pytest.approx(10 * (64 << 20) / HOST.bandwidth) and farther > 100 * far
+    assert again_seconds(HOST, 64 << 20, 1) == 0.0
 
 
 def test_a_sum_of_products_costs_the_same_whether_it_is_the_result_or_is_scaled_first() -> None:

@@ -13,7 +13,7 @@ import torch
 from torch_harness import assert_same, compiled
 
 import luminal as lm
-from luminal.errors import ModelFileError
+from luminal.errors import ModelFileError, OptionError
 from luminal.nn import QuantisedLinear
 
 Array = np.ndarray[Any, Any]
@@ -110,6 +110,34 @@ def test_compiled_generates_what_eager_does(
     assert_same(found, expected, rtol=2e-2 if activations else 1e-4, atol=5e-2 if activations else 1e-4)
 
 
+@pytest.mark.parametrize("cache", ["f16", "bf16"])
+def test_narrow_caches_round_keys_and_values_alone(tmp_path: Path, cache: str) -> None:
+    path = write(tmp_path / "tiny.gguf", KINDS.F32)
+    file = lm.load_gguf(path, cache=cache)
+    model = file.model()
+    exact = generate(lm.load_gguf(path).model(), [3, 1, 4, 1, 5], 1)
+    expected = generate(model, [3, 1, 4, 1, 5], 1)
+    narrow = {name: buffer.dtype for name, buffer in model.named_buffers() if buffer.is_floating_point()}
+    kept = {name for name, dtype in narrow.items() if dtype.itemsize == 2}
+    assert kept == {f"blk.{n}.{each}" for n in range(LAYERS) for each in ("keys", "values")}
+    assert_same(expected, exact, rtol=5e-2, atol=5e-2)
+    assert not torch.equal(expected[0], exact[0])
+    assert_same(generate(compiled(file.model()), [3, 1, 4, 1, 5], 1), expected, rtol=2e-3, atol=2e-3)
+
+
+def test_caches_are_read_as_far_as_they_are_filled(tmp_path: Path) -> None:
+    file = lm.load_gguf(write(tmp_path / "tiny.gguf"), None)
+    whole, model = file.model(), file.model()
+    for name, buffer in model.named_buffers():
+        if name.endswith(("keys", "values")):
+            buffer.fill_(torch.nan)
+    run = compiled(model, dynamic=True)
+    for start, end in ((0, 6), (6, 7), (7, 8), (8, 9)):
+        ids, positions = torch.arange(start, end)[None], torch.arange(start, end)
+        with torch.no_grad():
+            assert_same(run(ids, positions, 1, end), whole(ids, positions, 1), rtol=1e-4, atol=1e-4)
+
+
 def test_one_program_takes_prompts_of_any_length(tmp_path: Path) -> None:
     file = lm.load_gguf(write(tmp_path / "tiny.gguf"), None)
     run, model = compiled(file.model(), dynamic=True), file.model()
@@ -194,6 +222,8 @@ def test_mistakes(tmp_path: Path) -> None:
         lm.load_gguf(write(tmp_path / "other.gguf", KINDS.Q5_0)).model()
     with pytest.raises(ModelFileError, match="the architecture is 'mamba'; there is a decoder for 'llama'"):
         lm.load_gguf(write(tmp_path / "mamba.gguf", architecture="mamba")).model()
+    with pytest.raises(OptionError, match="cache is 'f8', expected f32, f16, bf16"):
+        lm.load_gguf(path, cache="f8").model()
     file = lm.load_gguf(path)
     del file.tensors["blk.0.attn_q.weight"]
     with pytest.raises(ModelFileError, match="not those of the metadata"):
