@@ -78,12 +78,12 @@ class NestGenerator(ContractionGenerator):
             if is_short:
                 yield from self._written_out(view, lane, outer, sums)
             unrolls = (4, 1) if lane not in sums and sums else (1,)
-            for (rows, registers, covered), unroll in itertools.product(
-                self._registers(view, lane, sums), unrolls
+            for order, (rows, registers, covered), unroll in itertools.product(
+                self._orders(view, outer, sums), self._registers(view, lane, sums), unrolls
             ):
                 is_wide = covered[lane] > WIDE * lanes
                 whole = [factor.index for factor in rows if factor.extent is None]
-                factors = [Factor(i, None, name=view.prefix + i) for i in outer if i not in whole]
+                factors = [Factor(i, None, name=view.prefix + i) for i in order if i not in whole]
                 along = [Factor(lane, None, name=None if factors else view.prefix + lane), *rows]
                 if not outer and not sums and self.shapes.sizes[lane] > 64 * covered[lane]:
                     along.append(Factor(lane, 64))
@@ -104,6 +104,18 @@ class NestGenerator(ContractionGenerator):
                     seconds = add_seconds([seconds, self._stepping(view, sums, covered[lane] * unroll)])
                 for kept in self._keep_choices(view, lane, (*along, *registers), outer, sums):
                     yield Nest(all_factors, kept, seconds, "rows", (self.no_seconds,) * len(kept))
+
+    def _orders(self, view: StageView, outer: list[str], sums: list[str]) -> list[list[str]]:
+        """Orders of the outer loops: that of what is written, and those in which something is read from end to end."""
+        orders = [outer]
+        for load in below(view.roots, view.stops):
+            strides = [self.shapes.stride(load, index) for index in outer if index in load.free]
+            if load.op != "load" or sums or len(strides) < len(outer) or None in strides:
+                continue
+            order = sorted(outer, key=lambda index: -(self.shapes.stride(load, index) or 0))
+            if order not in orders:
+                orders.append(order)
+        return orders
 
     def _nest_seconds(
         self, view: StageView, lane: str, covered: Mapping[str, int], factors: Sequence[Factor]

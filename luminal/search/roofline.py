@@ -33,6 +33,8 @@ AROUND_COST = 3.0
 STRIDED_SECONDS = 0.7e-9
 HOP_SECONDS, PAGE_BYTES, LINE_BYTES = 8e-9, 4096, 64
 """What it takes to go on in another page, where no hardware has looked ahead."""
+FAR_BYTES, STORE_PART = 2048, 0.5
+"""Steps from which on that is so, within a page too; and what part of it a store takes, which nothing waits for."""
 NEAR_PAGES, NEAR_PART = 1024, 0.5
 """Pages whose addresses a core remembers, and what part of that it takes to come back to one."""
 
@@ -128,15 +130,15 @@ def hop_seconds(
     `covered`: what register tiles have of their indices; `loops`: index and iterations of each, the innermost first.
     """
     found = [
-        ({index: shapes.stride(term, index) for index in term.free}, term.dtype)
+        ({index: shapes.stride(term, index) for index in term.free}, term.dtype, 1.0)
         for term in shapes.below(view.roots, view.stops)
         if term.op == "load"
     ]
     if view.strides:
-        found.append(({index: view.strides[index] for index in view.free}, view.roots[0].dtype))
+        found.append(({index: view.strides[index] for index in view.free}, view.roots[0].dtype, STORE_PART))
     return HOP_SECONDS * sum(
-        _hops(shapes, strides, dtype.size_bytes, machine, covered, loops)
-        for strides, dtype in found
+        part * _hops(shapes, strides, dtype.size_bytes, machine, covered, loops)
+        for strides, dtype, part in found
         if shapes.volume({*strides}) * dtype.size_bytes > machine.l2
     )
 
@@ -149,8 +151,8 @@ def _hops(
     covered: Mapping[str, int],
     loops: Sequence[tuple[str, int]],
 ) -> float:
-    """Of one access with these strides in elements of `size` bytes: steps into another page, a step among pages that
-    the loop outside comes back to counting as a part of one."""
+    """Of one access with these strides in elements of `size` bytes: steps away from what was touched last, a step among
+    pages that the loop outside comes back to counting as a part of one."""
     run = math.prod(count for index, count in covered.items() if strides.get(index) == 1)
     if run * size >= LINE_BYTES:  # whole lines, of which several may lie in a page
         steps = (((strides.get(i) or 0) * size, count) for i, count in covered.items())
@@ -159,14 +161,14 @@ def _hops(
     for place, (index, trips) in enumerate(loops):
         step = (strides.get(index) or 0) * reach.get(index, 1) * size
         reach[index] = reach.get(index, 1) * trips
-        if step < PAGE_BYTES:
+        if step < FAR_BYTES or step <= run * size:
             run *= trips if step else 1
             continue
         # lines that are still there when what is left of them is wanted
         if shapes.sizes[index] * max(run * size, LINE_BYTES) <= machine.l1:
             run = max(run, LINE_BYTES // size)
         outside = [(strides.get(i) or 0) * reach.get(i, 1) * size for i, _ in loops[place + 1 : place + 2]]
-        is_back = any(0 < step < PAGE_BYTES for step in outside) and reach[index] <= NEAR_PAGES
+        is_back = any(0 < step < FAR_BYTES for step in outside) and reach[index] <= NEAR_PAGES
         return shapes.volume({*strides}) / run * (NEAR_PART if is_back else 1.0)
     return 0.0
 

@@ -244,6 +244,23 @@ def test_rows_of_the_source_are_read_from_end_to_end_where_results_lie_close() -
     assert first == "out0: i:*:parallel@i c:* p:* p:16:tile c:16:lane"
 
 
+PERMUTED = """\
+index b = 8
+index h = 12
+index t = 512
+index w = 64
+argument 0 = f32 [3145728]
+%0 = load 0 [(393216)*b + (64)*h + (768)*t + w] : f32
+output 0 = %0 at [(393216)*b + (32768)*h + (64)*t + w] of [3145728] over [b h t w]
+"""
+
+
+def test_a_permuted_copy_is_walked_as_its_source_lies() -> None:
+    """Loads are waited for, stores are not."""
+    first = first_schedule(PERMUTED, Machine(16, 32))
+    assert first == "out0: b:*:parallel@b t:*@t h:*@h w:* w:4:tile w:16:lane"
+
+
 @pytest.mark.parametrize("registers, tile", [(16, 8), (32, 16)])
 def test_sums_over_rows_read_wide_pieces_of_each(registers: int, tile: int) -> None:
     """A row is another page: what is read of it at once should be worth the way."""
