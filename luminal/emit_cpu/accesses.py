@@ -25,6 +25,8 @@ from luminal.emit_cpu.vectors import coordinates, joined
 ZEROS = "luminal_zeros"
 SPARE_BYTES = 1024
 """the largest vector that the emitter makes: what a masked-off access reads or writes instead"""
+ALIGNMENT = 64
+"""bytes on which outputs and scratch begin"""
 STRIDES = (2, 3, 4)
 """Of vectors whose memory is read whole, to pick every second element or so; others are read one by one."""
 
@@ -213,7 +215,7 @@ class AccessWriter(AddressWriter, ABC):
         stored, align = self._joined(op, value, old), 0
         if op.nontemporal and mask is None and self._is_aligned(op, lanes_of(memory)):
             # other threads see it in time: the pool's counters are locked instructions, which wait for such stores
-            align = bits_of(memory) * lanes_of(memory) // 8
+            align = min(bits_of(memory) * lanes_of(memory) // 8, ALIGNMENT)
             extra += f", !nontemporal {f.module.node('!{i32 1}')}"
         f.store(stored, pointer, align, extra)
 
@@ -226,14 +228,13 @@ class AccessWriter(AddressWriter, ABC):
         return f.convert("zext", value, "i8") if dtype.is_bool else value
 
     def _is_aligned(self, op: StoreOp, lanes: int) -> bool:
-        """Whether every vector that a store writes lies on its own size: outputs and scratch begin on 64
-        bytes."""
+        """Whether every vector that a store writes lies on its own size, or on what outputs and scratch begin on."""
         reference, address = reference_of(op.reference), op.address.data
-        size = max(lanes, 1) * reference.dtype.size_bytes
+        size = min(max(lanes, 1) * reference.dtype.size_bytes, ALIGNMENT)
         plain = len(address.axis_strides) - len(op.tile.vector)
         steps = [*address.strides, address.offset, *address.axis_strides[:plain]]
         whole = all((step * reference.dtype.size_bytes % size).constant == 0 for step in steps)
-        return op.dynamic is None and lanes > 0 and size <= 64 and whole and reference.kind != "argument"
+        return op.dynamic is None and lanes > 0 and whole and reference.kind != "argument"
 
 
 def _small_stride(op: LoadOp) -> int:

@@ -14,7 +14,7 @@ from luminal.dialects.kernel.placed import ROUNDED
 from luminal.dtype import DType, bf16, f16, f32
 from luminal.emit_cpu.jit import Target
 from luminal.emit_cpu.text import Function
-from luminal.emit_cpu.values import Value, bits_of, constant, constant_bits, vector_of, with_element
+from luminal.emit_cpu.values import Value, bits_of, constant, constant_bits, lanes_of, vector_of, with_element
 from luminal.emit_cpu.vector_math import exponential, logarithm, rounded, sine
 
 REGISTERS = {
@@ -30,6 +30,10 @@ REGISTERS = {
     "bool": "i1",
 }
 NARROW = (f16, bf16)
+BFLOAT_CONVERSIONS = {16: ("avx512bf16", "avx512dq"), 8: ("avx512bf16", "avx512dq", "avx512vl")}
+"""Lanes that one instruction rounds to bf16, with what a processor needs for it. It flushes subnormals."""
+SUBNORMAL = 0x20
+"""The class that AVX-512 tells subnormals by."""
 
 
 def register_type(dtype: DType, lanes: int = 0) -> str:
@@ -54,11 +58,31 @@ def widen(f: Function, x: Value, dtype: DType) -> Value:
     return f.bitcast(wide, with_element(x.type, "float"))
 
 
-def narrow(f: Function, x: Value, dtype: DType) -> Value:
-    """f32 as f16 or bf16 bits: to nearest even, subnormals kept (which AVX-512's own bf16 conversion
-    flushes)."""
+def narrow(f: Function, x: Value, dtype: DType, target: Target | None = None) -> Value:
+    """f32 as f16 or bf16 bits: to nearest even, subnormals kept. `target`: whose instructions may be used."""
     if dtype is f16:
         return f.bitcast(f.convert("fptrunc", x, "half"), with_element(x.type, "i16"))
+    lanes = lanes_of(x.type)
+    if (
+        target is None
+        or lanes not in BFLOAT_CONVERSIONS
+        or not all(map(target.has, BFLOAT_CONVERSIONS[lanes]))
+    ):
+        return _as_bfloat(f, x)
+    bits, bfloats = 32 * lanes, vector_of("bfloat", lanes)
+    convert, classify = f"llvm.x86.avx512bf16.cvtneps2bf16.{bits}", f"llvm.x86.avx512.fpclass.ps.{bits}"
+    f.module.declare(convert, bfloats, [x.type])
+    f.module.declare(classify, vector_of("i1", lanes), [x.type, "i32"])
+    flushed = f.call(vector_of("i1", lanes), classify, [x, constant("i32", SUBNORMAL)])
+
+    def by_instruction() -> list[Value]:
+        return [f.bitcast(f.call(bfloats, convert, [x]), with_element(x.type, "i16"))]
+
+    return f.choose(f.reduce("or", flushed), lambda: [_as_bfloat(f, x)], by_instruction)[0]
+
+
+def _as_bfloat(f: Function, x: Value) -> Value:
+    """The bits of f32 rounded to bf16, by integer arithmetic."""
     bits = f.bitcast(x, with_element(x.type, "i32"))
     odd = f.op("and", f.op("lshr", bits, 16), 1)
     rounded = f.op("add", f.op("add", bits, 0x7FFF), odd)
@@ -81,7 +105,9 @@ def _float_to_integer(f: Function, x: Value, dtype: DType) -> Value:
     return result if dtype.bits == bits else f.convert("trunc", result, REGISTERS[dtype.name])
 
 
-def cast_value(f: Function, x: Value, source: DType, to: DType, rounding: str) -> Value:
+def cast_value(
+    f: Function, x: Value, source: DType, to: DType, rounding: str, target: Target | None = None
+) -> Value:
     """The primitive `cast`: torch's `.to()` for "none", to an integral value for floor, ceil, trunc and even,
     the same bits for "bits"."""
     if rounding == "bits":
@@ -89,13 +115,13 @@ def cast_value(f: Function, x: Value, source: DType, to: DType, rounding: str) -
     if rounding != "none":
         wide = widen(f, x, source) if source in NARROW else x
         rounded = f.intrinsic("roundeven" if rounding == "even" else rounding, wide)
-        return narrow(f, rounded, source) if source in NARROW else rounded
+        return narrow(f, rounded, source, target) if source in NARROW else rounded
     if source is to:
         return x
     if source in NARROW:
-        return cast_value(f, widen(f, x, source), f32, to, "none")
+        return cast_value(f, widen(f, x, source), f32, to, "none", target)
     if to in NARROW:
-        return narrow(f, cast_value(f, x, source, f32, "none"), to)
+        return narrow(f, cast_value(f, x, source, f32, "none"), to, target)
     element = REGISTERS[to.name]
     if to.is_bool:
         return f.compare("fcmp une" if source.is_float else "icmp ne", x, 0)
@@ -294,12 +320,12 @@ def apply_elementwise(
     """One elementwise primitive on scalars or vectors; operands may be scalars beside vectors. `contract`
     licenses fused multiply-add across the operation."""
     if op == "cast":
-        return cast_value(f, operands[0], dtypes[0], result, variant or "none")
+        return cast_value(f, operands[0], dtypes[0], result, variant or "none", target)
     if op == "select":
         return f.select(operands[0], operands[1], operands[2])
     dtype = dtypes[0]
     if dtype in NARROW and op != "bits":
         wide = [widen(f, x, dtype) for x in operands]
         value = APPLY[op](f, wide, f32, variant, target, "contract" if contract else "")
-        return value if result.is_bool else narrow(f, value, dtype)
+        return value if result.is_bool else narrow(f, value, dtype, target)
     return APPLY[op](f, operands, dtype, variant, target, "contract" if contract else "")

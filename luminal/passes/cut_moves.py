@@ -40,7 +40,7 @@ def neighbours(partition: Partition, cuts: Cuts) -> Iterator[tuple[str, Cuts]]:
                         yield f"merge {value!r}", Cuts(cuts.kept, cuts.merged | same, cuts.joined)
             elif value.number in first.computed and value.op not in SPLATS and value.op not in VIEWS:
                 yield f"keep {value!r}", Cuts(cuts.kept | same, cuts.merged, cuts.joined)
-    yield from _joins(classes, cuts)
+    yield from _joins(partition, classes, cuts)
 
 
 def _slides(
@@ -57,13 +57,17 @@ def _slides(
         yield f"slide {value!r} {direction}", Cuts((cuts.kept - same) | target, merged, cuts.joined)
 
 
-def _joins(classes: Mapping[object, list[tuple[Group, Instance]]], cuts: Cuts) -> Iterator[tuple[str, Cuts]]:
-    """Join regions that read the same value; and part those that are joined."""
+def _joins(
+    partition: Partition, classes: Mapping[object, list[tuple[Group, Instance]]], cuts: Cuts
+) -> Iterator[tuple[str, Cuts]]:
+    """Join regions that read the same value, or one that reduces nothing and what reads its result; and part those that
+    are joined."""
     readers: dict[int, list[tuple[int, Group]]] = {}
     for number, members in enumerate(classes.values()):
         for group, instance in members:
-            for argument in dict.fromkeys(instance.arguments):
-                readers.setdefault(argument, []).append((number, group))
+            made = () if instance.formed.reductions else group.roots
+            for value in dict.fromkeys((*instance.arguments, *made)):
+                readers.setdefault(value, []).append((number, group))
     moves: dict[tuple[int, int], dict[int, tuple[int, ...]]] = {}
     for found in readers.values():
         for (number, group), (other, partner) in itertools.combinations(found, 2):
@@ -73,8 +77,11 @@ def _joins(classes: Mapping[object, list[tuple[Group, Instance]]], cuts: Cuts) -
                 pairs.update(dict.fromkeys(together, together))
     for pairs in moves.values():
         rest = frozenset(group for group in cuts.joined if not pairs.keys() & set(group))
-        joined = rest | frozenset(pairs.values())
-        yield f"join {len(set(pairs.values()))} pairs of regions", Cuts(cuts.kept, cuts.merged, joined)
+        wanted = Cuts(cuts.kept, cuts.merged, rest | frozenset(pairs.values()))
+        # others would have to run after and before what stands between them
+        formed = frozenset(group.roots for group in partition.groups(wanted)) & frozenset(pairs.values())
+        if formed:
+            yield f"join {len(formed)} pairs of regions", Cuts(cuts.kept, cuts.merged, rest | formed)
     for members in classes.values():
         groups = frozenset(group.roots for group, _ in members if len(group.roots) > 1)
         if groups:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from xdsl.ir import Block, SSAValue
 
 from luminal.dialects.kernel.placed_types import TileAxis
-from luminal.dialects.kernel.schedule import LOOP_ROLES, Buffer, CarriedLoop, Stage
+from luminal.dialects.kernel.schedule import LOOP_ROLES, Buffer, CarriedLoop, Stage, Target
 from luminal.dialects.kernel.terms import Region, Term
 from luminal.dim import Dim, as_dim, product
 from luminal.dtype import DType
@@ -56,8 +56,9 @@ class OpenStage:
     """A stage with its factors weighted and split into loops and registers.
 
     `placed`: its position in a loop's body says when it runs, not the first use of what it fills.  `destinations`: the
-    buffers of the targets that are no outputs, in the order of the targets.  `pending`: it has not run yet.  `spans`:
-    the indices that it writes over, where its terms vary with fewer (the initial values of carries).
+    buffers of the targets that are no outputs, in the order of the targets.  `pending`: it has not run yet.  `writing`:
+    the targets that are written where all loops around them are open now.  `spans`: the indices that it writes over,
+    where its terms vary with fewer (the initial values of carries).
     """
 
     stage: Stage
@@ -68,6 +69,7 @@ class OpenStage:
     pending: bool = True
     destinations: list[PlacedBuffer] = field(default_factory=list["PlacedBuffer"])
     reductions: list[Term] | None = None
+    writing: frozenset[Target] = frozenset()
     spans: frozenset[str] | None = None
 
     @property

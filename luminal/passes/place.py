@@ -79,12 +79,14 @@ class _Placer(FoldPlacement):
         shared = frozenset.intersection(*outputs)
 
         def write_all() -> None:
-            for target, indices in zip(stage.stage.targets, outputs, strict=True):
+            targets = list(zip(stage.stage.targets, outputs, strict=True))
+            stage.writing = frozenset(target for target, indices in targets if not self._unbound(indices))
+            for target, indices in targets:
                 if ("written", target, id(stage)) in self.path[-1].memo:
                     continue
                 self.stage = stage
                 self._nest(self._unbound(indices), functools.partial(self._write, target))
-            self.stage = stage
+            self.stage, stage.writing = stage, frozenset()
 
         self._nest(self._unbound(shared), write_all)
         self.stage = saved

@@ -230,6 +230,8 @@ class FoldPlacement(MemoryPlacement):
         assert self.stage is not None
         riders: list[Target] = []
         for target in self.stage.stage.targets:
+            if target in self.stage.writing:
+                continue
             key = ("written", target, id(self.stage))
             unbound = frozenset(factor.index for factor in self._unbound(self._target_indices(target)))
             if key in self.path[-1].memo or unbound != indices:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import math
 import mmap
 import os
@@ -139,3 +140,22 @@ def allocated(shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[Array, int]
         return np.ndarray(shape, dtype, raw, start), address + start
     block = POOL.lease(count)
     return np.asarray(_Holder(block, count)).view(dtype).reshape(shape), block.address
+
+
+@functools.lru_cache(maxsize=256)
+def _buffer_type(size: int) -> type[Any]:
+    """Of buffers that hold a block, which goes back to the pool with them."""
+
+    def release(buffer: Any, pool: Pool = POOL) -> None:
+        pool.give_back(buffer.block)
+
+    return type("Buffer", (ctypes.c_char * size,), {"__slots__": ("block",), "__del__": release})
+
+
+def leased_buffer(size: int) -> Any:
+    """Uninitialised memory of `size` bytes from the pool as an object with Python's buffer protocol, which is cheaper
+    to make than an array; the pool takes it back when the object is gone."""
+    block = POOL.lease(size)
+    buffer = _buffer_type(size).from_address(block.address)
+    buffer.block = block
+    return buffer

@@ -111,13 +111,18 @@ class CutSearch:
         return best
 
     def _shared_seconds(self, made: Sequence[Instance]) -> float:
-        """What reading memory once for several reductions with results of the same sizes can save, a launch included;
-        nothing for other regions."""
-        if len({_result_sizes(found.formed.region) for found in made}) != 1:
-            return 0.0
-        if not all(found.formed.reductions for found in made):
-            return 0.0
+        """What reading memory once for several reductions with results of the same sizes can save, or not reading what
+        one region makes for another, a launch included; nothing for other regions."""
         shared = frozenset.intersection(*(frozenset(found.arguments) for found in made))
+        passed = frozenset(n for found in made for n in found.arguments if any(n in o.computed for o in made))
+        if passed:
+            is_alike = len(frozenset().union(*(self._elements(found.formed) for found in made))) == 1
+        else:
+            is_alike = len({_result_sizes(found.formed.region) for found in made}) == 1
+            is_alike &= all(found.formed.reductions for found in made)
+        if not is_alike:
+            return 0.0
+        shared |= passed
         values = [self.partition.graph.values[number] for number in shared]
         seconds = LAUNCH_SECONDS
         for weight, sizes in zip(self._weights, self.samples.all, strict=True):
@@ -125,6 +130,11 @@ class CutSearch:
                 size = product(value.shape).evaluate(sizes) * value.dtype.size_bytes
                 seconds += weight * size / self.machine.bandwidth
         return seconds
+
+    def _elements(self, formed: Formed) -> frozenset[int]:
+        """How many elements the results of a region have, at the expected sizes."""
+        sizes = self.samples.of(formed.symbols).expected
+        return frozenset(output.elements.evaluate(sizes) for output in formed.region.outputs)
 
     def estimates(self, cuts: Cuts) -> list[tuple[str, list[float]]]:
         """Key, and seconds at each of the sizes, of every region."""

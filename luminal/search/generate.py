@@ -168,13 +168,12 @@ class Generator(NestGenerator):
         if len({o.indices for o in outputs}) != 1:
             return []
         roots = tuple(term for output in outputs for term in output.terms)
-        if scanned_indices(roots, frozenset()):
-            return []
+        scanned = scanned_indices(roots, frozenset())
         strides = self.shapes.output_strides(0)
         free = self._outermost_first(0)
         view = StageView(roots, free, strides, frozenset(), None, frozenset(), "")
         found: list[Candidate] = []
-        for nest in self._nests(view):
+        for nest in self._scanned(view, scanned) if scanned else self._nests(view):
             factors = self._parallel(nest.factors, view)
             root = Stage(tuple(Target(output=n) for n in range(len(outputs))), factors)
             estimates = self._estimates(nest.seconds, factors)
@@ -240,12 +239,12 @@ class Generator(NestGenerator):
     def _parallel(self, factors: tuple[Factor, ...], view: StageView) -> tuple[Factor, ...]:
         """Make leading loops over free indices parallel until there is work for every core."""
         wanted = 8 * self.machine.threads
-        sums = reduced_indices(view.roots, view.stops)
+        in_order = {*reduced_indices(view.roots, view.stops), *scanned_indices(view.roots, view.stops)}
         grid = 1
         result = list(factors)
         seen: set[str] = set()
         for position, factor in enumerate(factors):
-            stop = factor.role != "loop" or factor.index in seen or factor.index in sums
+            stop = factor.role != "loop" or factor.index in seen or factor.index in in_order
             if stop or factor.index not in view.free or grid >= wanted:
                 break
             seen.add(factor.index)

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from luminal.dialects.kernel.schedule import LOOP_ROLES, Buffer, Factor, Stage, Target
 from luminal.dialects.kernel.terms import Term
 from luminal.search.contractions import PARTIAL_STEPS, ContractionGenerator
-from luminal.search.roofline import hop_seconds
-from luminal.search.shapes import below, find_contraction, looped_indices, reduced_indices
+from luminal.search.roofline import hop_seconds, row_seconds
+from luminal.search.shapes import Shapes, below, find_contraction, looped_indices, reduced_indices
 from luminal.search.stage import Nest, Seconds, StageView, add_seconds
 
 WIDE = 4
@@ -29,7 +29,11 @@ MOST_ADDENDS, MOST_WRITTEN = 64, 200
 ROWS = (14, 8, 7, 4, 2, 1)
 """Rows of a tile of sums that are written out."""
 STEP_SECONDS = 1e-9
-"""What a step of a loop over a short sum costs beside its work: the loop, and waiting for the step before."""
+"""What a step of a loop over a short sum, or of a scan, costs beside its work: the loop, and waiting for the step
+before."""
+SCANNED, SCANNED_ROWS = (8, 4, 2, 1), (4, 2, 1)
+"""Running values of a scan that are carried at once, so that they do not wait for each other: vectors, and single ones
+of several rows, of which more would be in one set of the first cache where rows are a power of two apart."""
 
 
 class NestGenerator(ContractionGenerator):
@@ -74,12 +78,12 @@ class NestGenerator(ContractionGenerator):
             if is_short:
                 yield from self._written_out(view, lane, outer, sums)
             unrolls = (4, 1) if lane not in sums and sums else (1,)
-            for (registers, covered), unroll in itertools.product(self._registers(view, lane, sums), unrolls):
+            for order, (rows, registers, covered), unroll in itertools.product(
+                self._orders(view, outer, sums), self._registers(view, lane, sums), unrolls
+            ):
                 is_wide = covered[lane] > WIDE * lanes
-                # of what is transposed, wide pieces of rows are read: each is in other pages
-                rows = [Factor(i, self._rows_block(i)) for i in outer if i in covered]
                 whole = [factor.index for factor in rows if factor.extent is None]
-                factors = [Factor(i, None, name=view.prefix + i) for i in outer if i not in whole]
+                factors = [Factor(i, None, name=view.prefix + i) for i in order if i not in whole]
                 along = [Factor(lane, None, name=None if factors else view.prefix + lane), *rows]
                 if not outer and not sums and self.shapes.sizes[lane] > 64 * covered[lane]:
                     along.append(Factor(lane, 64))
@@ -101,23 +105,40 @@ class NestGenerator(ContractionGenerator):
                 for kept in self._keep_choices(view, lane, (*along, *registers), outer, sums):
                     yield Nest(all_factors, kept, seconds, "rows", (self.no_seconds,) * len(kept))
 
-    def _rows_block(self, index: str) -> int | None:
-        """How many squares of a transposed index are next to each other in a block that divides it; None for all."""
-        return next((count for count in SQUARES if self._fits(index, count * self.machine.lanes)), None)
+    def _orders(self, view: StageView, outer: list[str], sums: list[str]) -> list[list[str]]:
+        """Orders of the outer loops: that of what is written, and those in which something is read from end to end."""
+        orders = [outer]
+        for load in below(view.roots, view.stops):
+            strides = [self.shapes.stride(load, index) for index in outer if index in load.free]
+            if load.op != "load" or sums or len(strides) < len(outer) or None in strides:
+                continue
+            order = sorted(outer, key=lambda index: -(self.shapes.stride(load, index) or 0))
+            if order not in orders:
+                orders.append(order)
+        return orders
 
     def _nest_seconds(
         self, view: StageView, lane: str, covered: Mapping[str, int], factors: Sequence[Factor]
     ) -> Seconds:
         """Of a nest with register tiles that cover so much."""
-        innermost = next((factor.index for factor in reversed(factors) if factor.role in LOOP_ROLES), lane)
-        hops = self._each(lambda shapes: hop_seconds(shapes, view, self.machine, covered, innermost))
-        return add_seconds([self._row_seconds(view, view.stops, lane, covered[lane], covered), hops])
+        loops = [factor for factor in reversed(factors) if factor.role in LOOP_ROLES]
+
+        def hops(shapes: Shapes) -> float:
+            inside, trips = dict(covered), list[tuple[str, int]]()
+            for index, extent in ((factor.index, factor.extent) for factor in loops):
+                trips.append((index, extent or -(-shapes.sizes[index] // inside.get(index, 1))))
+                inside[index] = inside.get(index, 1) * trips[-1][1]
+            return hop_seconds(shapes, view, self.machine, covered, trips)
+
+        vectors = self._row_seconds(view, view.stops, lane, covered[lane], covered)
+        return add_seconds([vectors, self._each(hops)])
 
     def _registers(
         self, view: StageView, lane: str, sums: list[str]
-    ) -> list[tuple[list[Factor], dict[str, int]]]:
-        """Register tiles, each with the elements that one covers of its indices: vectors along the lane; or a square,
-        where something is contiguous along another index, so that it is transposed in registers.
+    ) -> list[tuple[list[Factor], list[Factor], dict[str, int]]]:
+        """Register tiles, each with the loops between that of the lane and the tile, and with the elements that it
+        covers of its indices: vectors along the lane; or a square, where something is contiguous along another index,
+        so that it is transposed in registers.
 
         What is summed up over rows is read in wide pieces of each.
         """
@@ -125,13 +146,16 @@ class NestGenerator(ContractionGenerator):
         across = lane not in sums and bool(sums)
         most = 4 if not across else 16 if self.machine.registers >= 32 else 8
         tiles = [tile for tile in (16, 8, 4, 2, 1) if tile <= most]
-        vector, found = Factor(lane, lanes, "lane"), list[tuple[list[Factor], dict[str, int]]]()
+        vector, found = Factor(lane, lanes, "lane"), list[tuple[list[Factor], list[Factor], dict[str, int]]]()
         for tile in (t for t in tiles if t == 1 or self._fits_long(lane, t * lanes)):
-            found.append(
-                ([Factor(lane, tile, "tile"), vector] if tile > 1 else [vector], {lane: tile * lanes})
-            )
+            registers = [Factor(lane, tile, "tile"), vector] if tile > 1 else [vector]
+            found.append(([], registers, {lane: tile * lanes}))
         for index in self._turned(view, lane, sums):
-            found.append(([Factor(index, lanes, "tile"), vector], {lane: lanes, index: lanes}))
+            # wide pieces of rows, each of which is in other pages; or rows from end to end, as many as there are lanes
+            wide = (count for count in SQUARES if self._fits(index, count * lanes))
+            for squares in dict.fromkeys((next(wide, None), None)):
+                square = {lane: lanes, index: lanes}
+                found.append(([Factor(index, squares)], [Factor(index, lanes, "tile"), vector], square))
         return found
 
     def _fits_long(self, index: str, block: int) -> bool:
@@ -177,6 +201,29 @@ class NestGenerator(ContractionGenerator):
                 written[outer[-1]] = rows
             seconds = self._row_seconds(view, view.stops, lane, lanes, written=written)
             yield Nest((*around, along, *steps, *registers, Factor(lane, lanes, "lane")), (), seconds, "rows")
+
+    def _scanned(self, view: StageView, scanned: Sequence[str]) -> Iterator[Nest]:
+        """A scan in the order of its index, of several rows at once, or of vectors along what is contiguous."""
+        others = [index for index in view.free if index not in scanned]
+        if len(scanned) > 1 or not others or reduced_indices(view.roots, view.stops):
+            return
+        around = [Factor(index, None, name=view.prefix + index) for index in others]
+        beside, lanes = others[-1], self.machine.lanes
+        is_along = view.strides.get(beside) == 1
+        vector = [Factor(beside, lanes, "lane")] if is_along else []
+        for tile in SCANNED if is_along else SCANNED_ROWS:
+            covered = tile * lanes if is_along else tile
+            if tile > 1 and not self._fits_long(beside, covered):
+                continue
+            rows = [Factor(beside, tile, "tile")] if tile > 1 else []
+            factors = (*around, Factor(scanned[0], None), *rows, *vector)
+            if is_along:
+                seconds = self._nest_seconds(view, beside, {beside: covered}, factors)
+            else:
+                seconds = self._each(
+                    lambda shapes: row_seconds(shapes, view.roots, view.stops, self.machine, "", 1.0)
+                )
+            yield Nest(factors, (), add_seconds([seconds, self._stepping(view, (), covered)]), "rows")
 
     def _short_sums(self, index: str, covered: int) -> list[Factor]:
         """As `_partial`, for sums of vectors, of which one step covers so much: where an edge is ragged too."""

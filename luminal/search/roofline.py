@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from luminal.dialects.kernel.terms import Term
@@ -43,6 +43,10 @@ PARTIAL_ADDENDS, SPILL_CYCLES = 224, 8.0
 STRIDED_SECONDS = 0.7e-9
 HOP_SECONDS, PAGE_BYTES, LINE_BYTES = 8e-9, 4096, 64
 """What it takes to go on in another page, where no hardware has looked ahead."""
+FAR_BYTES, STORE_PART = 2048, 0.5
+"""Steps from which on that is so, within a page too; and what part of it a store takes, which nothing waits for."""
+NEAR_PAGES, NEAR_PART = 1024, 0.5
+"""Pages whose addresses a core remembers, and what part of that it takes to come back to one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,31 +129,58 @@ def row_seconds(
 
 
 def hop_seconds(
-    shapes: Shapes, view: StageView, machine: Machine, covered: Mapping[str, int], inner: str
+    shapes: Shapes,
+    view: StageView,
+    machine: Machine,
+    covered: Mapping[str, int],
+    loops: Sequence[tuple[str, int]],
 ) -> float:
     """Memory that is larger than a core's cache in pieces, of which each lies in another page than the last.
 
-    `covered`: what register tiles have of their indices; `inner`: the index of the innermost loop.
+    `covered`: what register tiles have of their indices; `loops`: index and iterations of each, the innermost first.
     """
     found = [
-        ({index: shapes.stride(term, index) for index in term.free}, term.dtype)
+        ({index: shapes.stride(term, index) for index in term.free}, term.dtype, 1.0)
         for term in shapes.below(view.roots, view.stops)
         if term.op == "load"
     ]
     if view.strides:
-        found.append(({index: view.strides[index] for index in view.free}, view.roots[0].dtype))
-    hops = 0.0
-    for strides, dtype in found:
-        size, volume = dtype.size_bytes, shapes.volume({*strides})
-        step = strides.get(inner) or 0
-        if volume * size <= machine.l2 or step * covered.get(inner, 1) * size < PAGE_BYTES:
+        found.append(({index: view.strides[index] for index in view.free}, view.roots[0].dtype, STORE_PART))
+    return HOP_SECONDS * sum(
+        part * _hops(shapes, strides, dtype.size_bytes, machine, covered, loops)
+        for strides, dtype, part in found
+        if shapes.volume({*strides}) * dtype.size_bytes > machine.l2
+    )
+
+
+def _hops(
+    shapes: Shapes,
+    strides: Mapping[str, int | None],
+    size: int,
+    machine: Machine,
+    covered: Mapping[str, int],
+    loops: Sequence[tuple[str, int]],
+) -> float:
+    """Of one access with these strides in elements of `size` bytes: steps away from what was touched last, a step among
+    pages that the loop outside comes back to counting as a part of one."""
+    run = math.prod(count for index, count in covered.items() if strides.get(index) == 1)
+    if run * size >= LINE_BYTES:  # whole lines, of which several may lie in a page
+        steps = (((strides.get(i) or 0) * size, count) for i, count in covered.items())
+        run *= math.prod(min(count, max(1, PAGE_BYTES // step)) for step, count in steps if step > size)
+    reach = dict(covered)
+    for place, (index, trips) in enumerate(loops):
+        step = (strides.get(index) or 0) * reach.get(index, 1) * size
+        reach[index] = reach.get(index, 1) * trips
+        if step < FAR_BYTES or step <= run * size:
+            run *= trips if step else 1
             continue
-        run = math.prod(count for index, count in covered.items() if strides.get(index) == 1)
         # lines that are still there when what is left of them is wanted
-        if shapes.sizes[inner] * max(run * size, LINE_BYTES) <= machine.l1:
+        if shapes.sizes[index] * max(run * size, LINE_BYTES) <= machine.l1:
             run = max(run, LINE_BYTES // size)
-        hops += volume / run
-    return hops * HOP_SECONDS
+        outside = [(strides.get(i) or 0) * reach.get(i, 1) * size for i, _ in loops[place + 1 : place + 2]]
+        is_back = any(0 < step < FAR_BYTES for step in outside) and reach[index] <= NEAR_PAGES
+        return shapes.volume({*strides}) / run * (NEAR_PART if is_back else 1.0)
+    return 0.0
 
 
 def _different(shapes: Shapes, load: Term, written: Mapping[str, int]) -> float:

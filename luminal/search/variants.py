@@ -31,7 +31,7 @@ CACHE_PART = 0.5
 LARGE_PART = 0.25
 """What part of the bytes that a kernel touches an output is, at least, to be stored past the cache."""
 WIDEST_STORE = 64
-"""Bytes of a store past the cache, at most."""
+"""Bytes of a store past the cache, at most: a wider vector is several."""
 
 
 def variants(
@@ -165,14 +165,14 @@ def _large_bytes(shapes: Shapes, outputs: Iterable[int], machine: Machine) -> in
 
 
 def _is_in_whole_vectors(shapes: Shapes, stage: Stage, number: int) -> bool:
-    """Whether an output is only written, in vectors that lie on their own size whatever the sizes."""
+    """Whether an output is only written, in vectors that lie on the size of a store whatever the sizes."""
     output = shapes.region.outputs[number]
     lane = next((factor for factor in stage.factors if factor.role == "lane"), None)
     if lane is None or lane.extent is None or output.alias >= 0 or output.combine != "set":
         return False
-    width = lane.extent * output.dtype.size_bytes
-    if output.dynamic is not None or output.guard is not None or width > WIDEST_STORE:
+    if output.dynamic is not None or output.guard is not None:
         return False
+    width = min(lane.extent * output.dtype.size_bytes, WIDEST_STORE)
     strides = dict(output.address.strides)
     along = strides.pop(lane.index, None)
     steps = (step * output.dtype.size_bytes % width for step in (*strides.values(), output.address.offset))

@@ -14,30 +14,33 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
-import numpy as np
 import torch
 
 from luminal.dim import Dim
 from luminal.errors import DeviceError, ShapeError
 from luminal.plan.constants import Constant, Epoch
-from luminal.runtimes.memory import allocate
+from luminal.runtimes.memory import HUGE_PAGE, leased_buffer
 from luminal.torch import report
 from luminal.torch.extern import CARRIERS, from_carrier, to_carrier
 from luminal.torch.import_fx import ImportedGraph, InputSlot, OutputSlot
 from luminal.torch.layout import Layout
 from luminal.torch.symbols import SymbolBinding
 
-POOLED_BYTES = 1 << 20
-"""Results from this size on come from Luminal's own memory pool, on huge pages; smaller ones from torch."""
+POOLED_BYTES = HUGE_PAGE
+"""Results from this size on come from Luminal's own memory pool, on huge pages; smaller ones from torch, which is
+quicker."""
 CPU = torch.device("cpu")
-_BYTE = np.dtype(np.uint8)
 _empty: Callable[[Sizes, Sizes, torch.dtype], torch.Tensor] = cast(
     Any, torch._C
 )._dynamo.guards._empty_strided_cpu
 """`torch.empty_strided` without its dispatcher, as code of torch's own compiler calls it."""
+_laid_out: Callable[[torch.Tensor, Sizes, Sizes, int], torch.Tensor] = cast(
+    Any, torch._C
+)._dynamo.guards._reinterpret_tensor
+"""The memory of a tensor under another shape, strides and offset, as a tensor that is no view; also from there."""
 Sizes = tuple[int, ...]
-FixedResult = tuple[Sizes, Sizes, torch.dtype]
-"""Shape, strides and dtype."""
+FixedResult = tuple[Sizes, Sizes, int, torch.dtype]
+"""Shape, strides, how many elements lie in memory, and dtype."""
 Copies = list[tuple[torch.Tensor, torch.Tensor]]
 
 
@@ -81,11 +84,12 @@ def fixed_call(
     arguments that the program reads; addresses of updates are not looked at.
     """
     names = [f"result{number}" for number in range(len(results))]
-    scope: dict[str, Any] = {"run": run, "empty": _empty}
+    scope: dict[str, Any] = {"run": run, "empty": _empty, "pooled": _pooled}
     lines = ["def call(given):"]
-    for name, (shape, strides, dtype) in zip(names, results, strict=True):
+    for name, (shape, strides, elements, dtype) in zip(names, results, strict=True):
         scope[f"{name}_dtype"] = dtype
-        lines.append(f"    {name} = empty({shape}, {strides}, {name}_dtype)")
+        new = "empty(" if _is_small(elements, dtype) else f"pooled({elements}, "
+        lines.append(f"    {name} = {new}{shape}, {strides}, {name}_dtype)")
     read = "".join(f"given[{number}].data_ptr(), " for number in inputs)
     written = "".join(f"{name}.data_ptr(), " for name in names) + "0, " * updates
     lines += [f"    run(({read}), (), ({written}))", "    given.clear()", f"    return [{', '.join(names)}]"]
@@ -176,18 +180,13 @@ class CompiledGraph:
         )
 
     def _fixed_results(self, sizes: tuple[Sizes, ...]) -> list[FixedResult] | None:
-        """What torch's allocator is asked for in every call, where all results are small and dense; None where not."""
+        """What memory is asked for in every call, where all results are dense; None where not."""
         found: list[FixedResult] = []
         for number, layout in enumerate(self._results):
             shape, strides, stored = sizes[3 * number : 3 * number + 3]
-            if (
-                self._is_gpu
-                or number in self._offsets
-                or not layout.dense
-                or not _is_small(stored, layout.dtype)
-            ):
+            if self._is_gpu or number in self._offsets or not layout.dense:
                 return None
-            found.append((shape, strides, layout.dtype))
+            found.append((shape, strides, math.prod(stored), layout.dtype))
         return found
 
     def _result_layouts(self) -> list[Layout]:
@@ -391,8 +390,8 @@ def _versions(tensors: Sequence[torch.Tensor]) -> list[int]:
         return [0 if tensor.is_inference() else tensor._version for tensor in tensors]
 
 
-def _is_small(stored: Sizes, dtype: torch.dtype) -> bool:
-    return math.prod(stored) * dtype.itemsize < POOLED_BYTES
+def _is_small(elements: int, dtype: torch.dtype) -> bool:
+    return elements * dtype.itemsize < POOLED_BYTES
 
 
 def _at_offset(
@@ -410,10 +409,16 @@ def _new_tensor(
 ) -> torch.Tensor:
     if place.type != "cpu":
         return torch.empty_strided(shape, strides, dtype=dtype, device=place)
-    if _is_small(stored, dtype):
+    elements = math.prod(stored)
+    if _is_small(elements, dtype):
         return _empty(shape, strides, dtype)
-    memory = torch.from_numpy(allocate((math.prod(stored) * dtype.itemsize,), _BYTE))
-    return memory.view(dtype).as_strided(shape, strides)
+    return _pooled(elements, shape, strides, dtype)
+
+
+def _pooled(elements: int, shape: Sizes, strides: Sizes, dtype: torch.dtype) -> torch.Tensor:
+    """A new tensor of so many elements in Luminal's own memory."""
+    memory = torch.frombuffer(leased_buffer(elements * dtype.itemsize), dtype=dtype)
+    return _laid_out(memory, shape, strides, 0)
 
 
 def _extra_rows(slot: OutputSlot) -> list[Sequence[Dim]]:

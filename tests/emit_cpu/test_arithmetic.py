@@ -151,6 +151,21 @@ def test_casts_are_torchs(source: DType, to: DType) -> None:
             assert_same(got, wanted, to)
 
 
+@pytest.mark.parametrize("lanes", [8, 16])
+@pytest.mark.parametrize("subnormals", [0, 1, 3])
+def test_vectors_are_rounded_to_bf16_as_torchs(lanes: int, subnormals: int) -> None:
+    """Also where some lanes are subnormal, which AVX-512's own conversion flushes; every other value is a tie."""
+    rng = np.random.default_rng(subnormals)
+    bits = rng.integers(0, 1 << 32, (256, lanes), dtype=np.uint64).astype(np.uint32)
+    bits[(bits & 0x7F800000) == 0] += 0x00800000
+    bits[:, :subnormals] &= 0x807FFFFF
+    bits[:, ::2] = bits[:, ::2] & 0xFFFF0000 | 0x8000
+    values = bits.view(np.float32).ravel()
+    wanted = torch.from_numpy(values).to(torch.bfloat16).view(torch.int16).numpy().view(bf16.numpy)
+    got = compiled("cast", "none", [f32], bf16, lanes, HOST)(values, dtype=bf16.numpy)
+    assert_same(got, wanted, bf16)
+
+
 @pytest.mark.parametrize(
     "op, variant, dtypes", [*EXACT, ("exp2", "e", FLOATS), ("sin", "cos", FLOATS), ("log2", "10", FLOATS)]
 )

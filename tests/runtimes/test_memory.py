@@ -10,7 +10,16 @@ import pytest
 import torch
 
 from luminal.runtimes import memory
-from luminal.runtimes.memory import ALIGNMENT, HUGE_PAGE, POOL, Block, Pool, allocate, size_class
+from luminal.runtimes.memory import (
+    ALIGNMENT,
+    HUGE_PAGE,
+    POOL,
+    Block,
+    Pool,
+    allocate,
+    leased_buffer,
+    size_class,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -58,6 +67,22 @@ def test_memory_returns_with_the_last_view() -> None:
     gc.collect()
     assert POOL.waiting_bytes >= 4 << 20
     assert allocate((1 << 20,), np.dtype(np.float32)).ctypes.data == address
+
+
+def test_a_buffer_is_memory_of_the_pool_until_the_last_tensor_is_gone() -> None:
+    buffer = leased_buffer(8192)
+    assert len(buffer) == 8192
+    tensor = torch.frombuffer(buffer, dtype=torch.float32)
+    address = tensor.data_ptr()
+    view = tensor.view(32, 64).t()
+    del buffer, tensor
+    gc.collect()
+    view.fill_(3.0)
+    assert POOL.waiting_bytes == 0
+    del view
+    gc.collect()
+    assert POOL.waiting_bytes == 8192
+    assert POOL.lease(8192).address == address
 
 
 def test_leases_are_exclusive_across_threads() -> None:

@@ -18,10 +18,12 @@ from luminal.passes.lower_hlo import lower_hlo
 from luminal.passes.region_former import Instance
 from luminal.passes.simplify import simplify
 from luminal.runtimes.reference import graph_of as module_graph
+from luminal.search.candidates import legal_candidates
 from luminal.search.cut_search import CutSearch
 from luminal.search.forms import Forms
 from luminal.search.machine import Machine
 from luminal.search.samples import Samples
+from tests.kernel.test_place import run_and_compare
 from tests.passes.primitive_graphs import encoder, tensor
 from tests.search.seeds import outputs_of_seeds
 
@@ -151,6 +153,21 @@ def test_what_has_other_results_or_reduces_nothing_is_not_joined(kind: str) -> N
         return [b.sin(x), b.exp(x)] if kind == "no reduction" else extrema(b, x, int(kind != "another axis"))
 
     assert not search(rows_of(body)).joined
+
+
+def test_a_result_is_normalised_by_the_region_that_computes_it() -> None:
+    """A sum and its rows over their squares: no region reads the sum again."""
+
+    def body(b: HloBuilder, x: SSAValue, _: SSAValue) -> list[SSAValue]:
+        total = b.add(x, b.sin(x))
+        return [total, b.div(total, b.sum(b.mul(total, total), axes=(1,), keepdim=True))]
+
+    partition = rows_of(body, columns=768)
+    ((group, found),) = instances(partition, search(partition))
+    assert len(group.roots) == 2
+    region = found.formed.region
+    candidate, _ = next(legal_candidates(region, HOST, Samples({})))
+    run_and_compare(region, candidate.schedule, {})
 
 
 def test_a_maximum_and_a_sum_that_needs_it_are_one_fold_of_long_rows() -> None:

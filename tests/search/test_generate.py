@@ -96,6 +96,19 @@ def test_memory_of_its_own_is_legal_where_one_nest_is_not(name: str) -> None:
     assert plain_candidate(region, HOST, {}) == kept
 
 
+@pytest.mark.parametrize(
+    ("along", "registers"), [("i", ("j:8:tile", "j:4:lane")), ("j", ("i:4:tile",))], ids=["columns", "rows"]
+)
+def test_a_scan_carries_several_values_at_once(along: str, registers: tuple[str, ...]) -> None:
+    """Vectors along what is contiguous; where that is scanned, several rows."""
+    b = regions.Builder()
+    value = b.table.scan("sum", along, b.read(0, {"i": 64, "j": 1}))
+    region = b.region({"i": 12, "j": 64}, [12 * 64], [(value, {"i": 64, "j": 1})])
+    first = candidates(region, {})[0]
+    assert first.family == ("", *registers)
+    run_and_compare(region, first.schedule, {})
+
+
 def test_one_nest_is_preferred_where_it_is_legal() -> None:
     region = regions.matmul(dim("m"), 8, 8)
     assert plain_candidate(region, HOST, {"m": 3}) == fallbacks(region, {"m": 3})[0]
@@ -213,6 +226,39 @@ def first_schedule(text: str, machine: Machine) -> str:
 def test_what_is_read_across_its_rows_is_transposed_in_registers(lanes: int, registers: int) -> None:
     first = first_schedule(TRANSPOSED, Machine(lanes, registers))
     assert first == f"out0: i:*:parallel@i j:* i:8 i:{lanes}:tile j:{lanes}:lane"
+
+
+CHANNELS_LAST = """\
+index i = 8
+index p = 3136
+index c = 64
+argument 0 = f32 [1605632]
+%0 = load 0 [(200704)*i + p + (3136)*c] : f32
+output 0 = %0 at [(200704)*i + (64)*p + c] of [1605632] over [i p c]
+"""
+
+
+def test_rows_of_the_source_are_read_from_end_to_end_where_results_lie_close() -> None:
+    """A page of the result has whole squares: blocks would leave rows of the source, which are in other pages."""
+    first = first_schedule(CHANNELS_LAST, Machine(16, 32))
+    assert first == "out0: i:*:parallel@i c:* p:* p:16:tile c:16:lane"
+
+
+PERMUTED = """\
+index b = 8
+index h = 12
+index t = 512
+index w = 64
+argument 0 = f32 [3145728]
+%0 = load 0 [(393216)*b + (64)*h + (768)*t + w] : f32
+output 0 = %0 at [(393216)*b + (32768)*h + (64)*t + w] of [3145728] over [b h t w]
+"""
+
+
+def test_a_permuted_copy_is_walked_as_its_source_lies() -> None:
+    """Loads are waited for, stores are not."""
+    first = first_schedule(PERMUTED, Machine(16, 32))
+    assert first == "out0: b:*:parallel@b t:*@t h:*@h w:* w:4:tile w:16:lane"
 
 
 @pytest.mark.parametrize("registers, tile", [(16, 8), (32, 16)])

@@ -11,6 +11,7 @@ import pytest
 from luminal.dialects.kernel.schedule import parse_schedule
 from luminal.dialects.kernel.terms import Region
 from luminal.dim import as_dim, dim
+from luminal.dtype import i64
 from luminal.plan.measure import last_cache_bytes
 from luminal.search.candidates import is_legal, legal_candidates
 from luminal.search.generate import Candidate
@@ -76,6 +77,16 @@ def test_a_result_larger_than_the_last_cache_is_stored_past_it_beside_a_plain_st
     assert first.estimate.traffic < second.estimate.traffic
     for candidate in past_cache(found):
         assert "!nontemporal" in run_natively(region, candidate, sizes)
+
+
+def test_vectors_of_two_stores_go_past_the_cache_too() -> None:
+    b = Builder(i64)
+    x = b.read(0, {"i": 1})
+    region = b.region({"i": 1024}, [1024], [(b.apply("add", x, x), {"i": 1})])
+    candidate = past_cache(candidates(region, SMALL))[0]
+    inputs = [np.arange(1024)]
+    found = check(region, str(candidate.schedule), inputs, {}, threads=2)
+    assert "store <16 x i64>" in found.emitted.text and "!nontemporal" in found.emitted.text
 
 
 @pytest.mark.parametrize(
