@@ -76,14 +76,24 @@ class MemoryPlacement(PlacementState):
         return self._read_buffer(buffer, term)
 
     def _ensure_filled(self, buffer: PlacedBuffer) -> None:
+        """Fill a buffer where its stage stands; one that outlives the loop there is filled once that loop has run, as
+        part of what it computes."""
         stage = buffer.stage
         assert stage is not None
+        if not self._is_open(stage.at):
+            for around in self.kept.values():
+                if around.stage is not None and any(loop.name == stage.at for loop in around.stage.loops):
+                    self._ensure_filled(around)
+            if stage.pending:
+                raise ScheduleError(f"a buffer of loop {stage.at!r} is used outside of that loop")
+            return
         depth = self._scope_depth(stage.at)
         if stage.placed or ("filled", id(stage)) in self.path[depth].memo:
             return
         self.path[depth].memo["filled", id(stage)] = True
         with self._at(depth):
             self._emit_stage(stage)
+            stage.pending = False
 
     def _settle(self, buffer: PlacedBuffer) -> int:
         """The depth of a buffer's scope; notes how much of each index the loops around it leave."""
