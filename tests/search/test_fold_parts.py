@@ -10,6 +10,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from luminal.dialects.kernel.placed import StoreOp
+from luminal.dialects.kernel.placed_base import reference_of
+from luminal.dialects.kernel.placed_loops import AllocateOp, ForOp, ParallelOp
 from luminal.dialects.kernel.region_interpreter import evaluate
 from luminal.dialects.kernel.region_text import parse_region, region_text
 from luminal.dialects.kernel.schedule import parse_schedule
@@ -167,6 +170,43 @@ def test_schedules_of_folds_in_parts_compute_them(name: str) -> None:
             run_and_compare(form.region, candidate.schedule, dims, region)
             arguments = inputs(region, size, "plain")
             check(form.region, str(candidate.schedule), arguments, dims, threads=2, tolerance=1e-4)
+
+
+PLACED = """\
+allocate f32 scratch 1 [19]
+allocate f32 scratch 2 [19]
+parallel i weight=1 extent=* outer=. role=parallel size=1
+parallel j weight=16 extent=* outer=. role=parallel ragged size=300
+store to f32 scratch 1 [19] at 19, 1 |  | 0
+store to f32 scratch 2 [19] at 19, 1 |  | 0
+for i weight=1 extent=* outer=. role=loop size=1
+for j weight=16 extent=* outer=. role=loop ragged size=300
+for j weight=16 extent=* outer=. role=loop ragged size=300
+store to f32 output 1 [1] at 1 |  | 0"""
+
+
+def test_a_fold_in_parts_is_placed_as_two_phases() -> None:
+    """Loops and stores: the states of each part, then the maximum of all and the sum."""
+    region = in_parts(rows_of(log_sum_exp, 300, 1))[0].region
+    highest, total = (region.numbering()[term] for term in region.inner)
+    schedule = (
+        f"out0: i:* jo:*; keep %{highest} as i:* jo:* at part: ji:16:lane; "
+        f"keep %{total} as i:* jo:* at kernel: i:*:parallel jo:*:parallel@part ji:16:lane"
+    )
+    found: list[str] = []
+    for op in place(region, parse_schedule(schedule), "kernel").walk():
+        match op:
+            case AllocateOp():
+                found.append(f"allocate {reference_of(op.reference)}")
+            case ParallelOp():
+                found += [f"parallel {loop.data}" for loop in op.loops]
+            case ForOp():
+                found.append(f"for {op.loop.data}")
+            case StoreOp():
+                found.append(f"store to {reference_of(op.reference)} at {op.address.data}")
+            case _:
+                pass
+    assert "\n".join(found) == PLACED
 
 
 def test_a_state_is_read_outside_of_the_loop_over_parts_only_where_that_fills_it() -> None:

@@ -214,7 +214,8 @@ def test_rows_that_share_nothing_are_folded_one_by_one_where_they_are_contiguous
 def test_a_long_index_has_longer_blocks_too() -> None:
     for length, most in ((1 << 14, 1024), ((1 << 14) - 1, 128)):
         forms = list(folding(two_results(length, {"i": length, "j": 1}), LICENCES))
-        assert forms[-1].name == f"folds of {most}"
+        names = [form.name for form in forms if form.name.startswith("folds")]
+        assert names[-1] == f"folds of {most}"
 
 
 @pytest.mark.parametrize("length", [0, 1, 65])
