@@ -76,11 +76,7 @@ def _few(term: Term) -> int:
 def _may_split(term: Term, index: str, licences: frozenset[str]) -> bool:
     monoid = term.reduce.monoid
     exact = monoid in ("max", "min") or not term.dtype.is_float
-    return (
-        monoid in ASSOCIATIVE
-        and index in term.operands[0].free
-        and (exact or "reassociate" in licences)
-    )
+    return monoid in ASSOCIATIVE and index in term.operands[0].free and (exact or "reassociate" in licences)
 
 
 class _Splitting:
