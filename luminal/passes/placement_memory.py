@@ -14,7 +14,7 @@ from luminal.dialects.kernel.terms import Affine, Output, Term
 from luminal.dim import Dim, as_dim
 from luminal.dtype import bool_
 from luminal.errors import ScheduleError
-from luminal.passes.nest import PlacedBuffer, PlacedFactor
+from luminal.passes.nest import OpenStage, PlacedBuffer, PlacedFactor
 from luminal.passes.placement_state import PlacementState, Values
 
 
@@ -81,10 +81,10 @@ class MemoryPlacement(PlacementState):
         stage = buffer.stage
         assert stage is not None
         if not self._is_open(stage.at):
-            for around in self.kept.values():
-                if around.stage is not None and any(loop.name == stage.at for loop in around.stage.loops):
-                    self._ensure_filled(around)
-            if stage.pending:
+            around = self._around(stage)
+            if around is not None:
+                self._ensure_filled(around)
+            if around is None or stage.pending:
                 raise ScheduleError(f"a buffer of loop {stage.at!r} is used outside of that loop")
             return
         depth = self._scope_depth(stage.at)
@@ -94,6 +94,17 @@ class MemoryPlacement(PlacementState):
         with self._at(depth):
             self._emit_stage(stage)
             stage.pending = False
+
+    def _around(self, stage: OpenStage) -> PlacedBuffer | None:
+        """A buffer whose filling opens the loop in which a stage stands, once for every place of what that fills."""
+        for buffer in self.kept.values():
+            names = [] if buffer.stage is None else [loop.name for loop in buffer.stage.loops]
+            if buffer.stage is None or stage.at not in names:
+                continue
+            loops = buffer.stage.loops[: names.index(stage.at) + 1]
+            shared = frozenset.intersection(*(term.free for term in (*buffer.stage.targets, *stage.targets)))
+            return buffer if shared.issuperset(loop.index for loop in loops) else None
+        return None
 
     def _settle(self, buffer: PlacedBuffer) -> int:
         """The depth of a buffer's scope; notes how much of each index the loops around it leave."""

@@ -134,8 +134,8 @@ def _stages(inner: Sequence[Term]) -> tuple[tuple[Term, ...], ...] | None:
     stages = {term: [term] for term in inner if term in read}
     ends: list[Term] = []
     for term in inner:
-        (operand, *others) = term.operands
-        if term not in read and not others and operand in stages and operand.free >= term.free:
+        operand = term.operands[0] if len(term.operands) == 1 else term
+        if term not in read and operand in stages and operand.free >= term.free:
             stages[operand].insert(0, term)
         elif term not in read:
             ends.append(term)
