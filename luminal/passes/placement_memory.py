@@ -14,7 +14,7 @@ from luminal.dialects.kernel.terms import Affine, Output, Term
 from luminal.dim import Dim, as_dim
 from luminal.dtype import bool_
 from luminal.errors import ScheduleError
-from luminal.passes.nest import PlacedBuffer, PlacedFactor
+from luminal.passes.nest import OpenStage, PlacedBuffer, PlacedFactor
 from luminal.passes.placement_state import PlacementState, Values
 
 
@@ -76,14 +76,35 @@ class MemoryPlacement(PlacementState):
         return self._read_buffer(buffer, term)
 
     def _ensure_filled(self, buffer: PlacedBuffer) -> None:
+        """Fill a buffer where its stage stands; one that outlives the loop there is filled once that loop has run, as
+        part of what it computes."""
         stage = buffer.stage
         assert stage is not None
+        if not self._is_open(stage.at):
+            around = self._around(stage)
+            if around is not None:
+                self._ensure_filled(around)
+            if around is None or stage.pending:
+                raise ScheduleError(f"a buffer of loop {stage.at!r} is used outside of that loop")
+            return
         depth = self._scope_depth(stage.at)
         if stage.placed or ("filled", id(stage)) in self.path[depth].memo:
             return
         self.path[depth].memo["filled", id(stage)] = True
         with self._at(depth):
             self._emit_stage(stage)
+            stage.pending = False
+
+    def _around(self, stage: OpenStage) -> PlacedBuffer | None:
+        """A buffer whose filling opens the loop in which a stage stands, once for every place of what that fills."""
+        for buffer in self.kept.values():
+            names = [] if buffer.stage is None else [loop.name for loop in buffer.stage.loops]
+            if buffer.stage is None or stage.at not in names:
+                continue
+            loops = buffer.stage.loops[: names.index(stage.at) + 1]
+            shared = frozenset.intersection(*(term.free for term in (*buffer.stage.targets, *stage.targets)))
+            return buffer if shared.issuperset(loop.index for loop in loops) else None
+        return None
 
     def _settle(self, buffer: PlacedBuffer) -> int:
         """The depth of a buffer's scope; notes how much of each index the loops around it leave."""

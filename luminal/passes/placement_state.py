@@ -103,6 +103,12 @@ class PlacementState(ABC):
                 return depth
         raise ScheduleError(f"a buffer of loop {name!r} is used outside of that loop")
 
+    def _is_open(self, name: str | None) -> bool:
+        """Whether the loop with a name is open; the kernel always is."""
+        return name is None or any(
+            scope.factor is not None and scope.factor.name == name for scope in self.path
+        )
+
     def _function_depth(self) -> int:
         return max(depth for depth, scope in enumerate(self.path) if scope.function)
 
@@ -134,8 +140,10 @@ class PlacementState(ABC):
     def _own_scope(self, term: Term) -> frozenset[str | None] | None:
         """The scope of the buffer that holds a term itself; None where it is computed."""
         if self._stored(term):
-            stage = self.kept[term].stage
-            return frozenset({stage.at if stage else None})
+            buffer = self.kept[term]
+            if buffer.stage is None:
+                return frozenset({None})
+            return frozenset({buffer.stage.at if self._is_open(buffer.stage.at) else buffer.buffer.at})
         if term.op == "project" and term.operands[0] in self.memory_loops:
             return frozenset({self.memory_loops[term.operands[0]].loop.at})
         return None

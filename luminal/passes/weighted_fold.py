@@ -8,6 +8,8 @@ A weighted fold carries the maximum m of some scores c and sums of x(c - m) * a,
 Where m' is -inf, 0 is subtracted instead.  A block whose scores are all -inf leaves every carry as it is, where its
 factors a are finite: x(-inf - m') is 0, x(m - m) is 1, and as long as m is -inf all sums are 0.  Where m is NaN or
 infinite, the sums are NaN already.  Only a sum of -0.0 might become 0.0.
+
+Folds of parts of an index combine in the same way: sum_p x(m_p - max_p m_p) * s_p.
 """
 
 from __future__ import annotations
@@ -37,17 +39,24 @@ class WeightedParts(NamedTuple):
 
 def powers(table: TermTable, power: str, maximum: Term, score: Term, inner: str) -> Powers:
     """Those of a block whose places are `inner`; `power`: an operation and its variant, as exp2.e."""
+    highest = table.apply("max", (maximum, table.reduce("max", [inner], (score,))), None, score.dtype)
+    base = base_of(table, highest)
+    return Powers(highest, base, power_of(table, power, maximum, base), power_of(table, power, score, base))
+
+
+def base_of(table: TermTable, highest: Term) -> Term:
+    """What is subtracted of scores of which this is the maximum."""
+    dtype = highest.dtype
+    low, zero = (table.constant(to_bits(value, dtype), dtype) for value in (float("-inf"), 0.0))
+    return table.apply("select", (predicate(table, highest, low, "eq"), zero, highest), None, dtype)
+
+
+def power_of(table: TermTable, power: str, score: Term, base: Term) -> Term:
+    """x(c - base), where `power` is x."""
     dtype = score.dtype
-    low, zero, minus = (table.constant(to_bits(value, dtype), dtype) for value in (float("-inf"), 0.0, -1.0))
-    highest = table.apply("max", (maximum, table.reduce("max", [inner], (score,))), None, dtype)
-    base = table.apply("select", (predicate(table, highest, low, "eq"), zero, highest), None, dtype)
-    below = table.apply("mul", (base, minus), None, dtype)
+    below = table.apply("mul", (base, table.constant(to_bits(-1.0, dtype), dtype)), None, dtype)
     op, _, variant = power.partition(".")
-    scale, weight = (
-        table.apply(op, (table.apply("add", (value, below), None, dtype),), variant or None, dtype)
-        for value in (maximum, score)
-    )
-    return Powers(highest, base, scale, weight)
+    return table.apply(op, (table.apply("add", (score, below), None, dtype),), variant or None, dtype)
 
 
 def next_sum(table: TermTable, carry: Term, scale: Term, addend: Term, inner: str) -> Term:

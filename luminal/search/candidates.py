@@ -16,6 +16,7 @@ from luminal.search.loops import LoopGenerator
 from luminal.search.machine import Machine
 from luminal.search.narrow import NARROW, badly_filled, has_lanes_along, narrow_machine, wide_second
 from luminal.search.ordering import ordered
+from luminal.search.part_nests import PartGenerator
 from luminal.search.record import Enumeration
 from luminal.search.samples import Samples
 from luminal.search.shapes import Shapes
@@ -87,9 +88,10 @@ def _variants(
 
 
 def generator_of(form: Form, machine: Machine, samples: Samples, coarse: bool = False) -> Generator:
-    """What enumerates the schedules of a form: of its stages, or of a loop."""
+    """What enumerates the schedules of a form: of its stages, of a loop, or of parts."""
     first, *others = (Shapes(form.region, sizes) for sizes in samples.all)
-    kind = LoopGenerator if any(term.op == "loop" for term in form.region.terms()) else Generator
+    has_loop = any(term.op == "loop" for term in form.region.terms())
+    kind = LoopGenerator if has_loop else PartGenerator if form.region.parents else Generator
     return kind(form.region, machine, first, coarse, others)
 
 

@@ -13,6 +13,11 @@ Where m' is -inf, 0 is subtracted instead, so that x(-inf - 0) = 0 meets what la
                                         m = sum x / b
                                         q' = q + sum (x - m)^2 + (m - s / a)^2 a b / (a + b)
                                         s' = s + sum x
+
+Or each block is a part of the index that is folded on its own, whose carries are kept, and the parts are combined:
+
+    m[p] = max c,  s[p] = sum x(c - m[p]) * a            ->   max_p m,  sum_p x(m[p] - max_p m) * s[p]
+    s[p] = sum x,  q[p] = sum (x - s[p] / b)^2           ->   sum_p s,  sum_p q[p] + (s[p] / b - sum_p s / n)^2 b
 """
 
 from __future__ import annotations
@@ -31,7 +36,7 @@ from luminal.dialects.kernel.terms import (
 from luminal.dim import as_dim, known_less, product
 from luminal.dtype import DType, to_bits
 from luminal.passes.needed import needed_by_weights
-from luminal.passes.weighted_fold import next_sum, powers
+from luminal.passes.weighted_fold import base_of, next_sum, power_of, powers
 from luminal.search.extract import FOLDS, Picks, extract, reachable
 from luminal.search.parts import in_parts, whole_of
 
@@ -128,13 +133,20 @@ class _Group:
 
 class FoldSpeller:
     """Spells picked e-nodes as terms of a new region; `bounded`: with the guards without which loops run over what no
-    result needs.  `leaves_out`: whether there are such guards, known once the region is."""
+    result needs; `in_parts`: without loops, the blocks of an index being parts of it.  `leaves_out`: whether there are
+    such guards, known once the region is."""
 
     def __init__(
-        self, source: Region, classes: Classes, picks: Picks, block: int, bounded: bool = False
+        self,
+        source: Region,
+        classes: Classes,
+        picks: Picks,
+        block: int,
+        bounded: bool = False,
+        in_parts: bool = False,
     ) -> None:
         self.source, self.classes, self.picks = source, classes, picks
-        self.bounded, self.leaves_out = bounded, False
+        self.bounded, self.in_parts, self.leaves_out = bounded, in_parts, False
         self.table = TermTable()
         self.groups: dict[GroupKey, _Group] = {}
         for number, node in picks.items():
@@ -170,9 +182,12 @@ class FoldSpeller:
             parents[group.inner] = (whole, 1)
         inner = [term for group in self.groups.values() for term in group.kept]
         source = self.source
-        return Region(
+        made = Region(
             self.table, extents, source.arguments, outputs, inner, parents, source.is_strict, source.factors
         )
+        if self.in_parts:
+            made.inner = [term for term in made.terms() if term in inner]
+        return made
 
     def _term(self, number: int, within: _Group | None) -> Term:
         """The value of a class; inside the loop of a group, the index is a block and a place in it."""
@@ -214,9 +229,38 @@ class FoldSpeller:
         if group.given is not None:
             return
         if group.variant is None:
-            self._moment_loop(group)
-        else:
-            self._weighted_loop(group)
+            (self._moments_of_parts if self.in_parts else self._moment_loop)(group)
+            return
+        results = (self._weights_of_parts if self.in_parts else self._weighted_loop)(group)
+        assert group.given is not None
+        low = self.table.constant(to_bits(float("-inf"), group.given.dtype), group.given.dtype)
+        nothing, lost = self._equal(group.given, low), self._of_nothing(group, low.dtype)
+        for number, result in zip(group.numbers, results, strict=True):
+            group.results[number] = self.table.apply("select", (nothing, lost, result), None, low.dtype)
+
+    def _moments_of_parts(self, group: _Group) -> None:
+        """The squares around the mean, and the sum: of parts, each around its own mean, and combined."""
+        table, dtype = self.table, cast(DType, self.picks[group.numbers[0]].dtype)
+        (number,) = group.numbers
+        value = self._term(group.score, group)
+        part = table.reduce("sum", [group.inner], (value,))
+        _, count = self._places(group, dtype)
+        mean = self._apply("recip", part, count, variant="none")
+        squares = table.reduce("sum", [group.inner], (self._squared(value, mean),))
+        group.given = table.reduce("sum", [group.outer], (part,))
+        size = table.apply("cast", (table.dimension(self.source.extents[group.index]),), "none", dtype)
+        whole = self._apply("recip", group.given, size, variant="none")
+        between = self._apply("mul", self._squared(mean, whole), count)
+        group.results[number] = table.reduce("sum", [group.outer], (self._apply("add", squares, between),))
+        group.kept = (*self._computed(value), part, squares)
+
+    def _squared(self, value: Term, mean: Term) -> Term:
+        centred = self._apply("add", value, self._negated(mean))
+        return self._apply("mul", centred, centred)
+
+    def _computed(self, value: Term) -> tuple[Term, ...]:
+        """What is folded, where it is a result of reductions, which would be computed again wherever it is needed."""
+        return (value,) if any(term.op == "reduce" for term in postorder([value])) else ()
 
     def _moment_loop(self, group: _Group) -> None:
         """The squares around the mean, and the sum."""
@@ -228,20 +272,17 @@ class FoldSpeller:
         part = table.reduce("sum", [group.inner], (value,))
         before, count = self._places(group, dtype)
         mean = self._apply("recip", part, count, variant="none")
-        centred = self._apply("add", value, self._negated(mean))
-        squares = table.reduce("sum", [group.inner], (self._apply("mul", centred, centred),))
+        squares = table.reduce("sum", [group.inner], (self._squared(value, mean),))
         one = table.constant(to_bits(1.0, dtype), dtype)
         earlier = self._apply("recip", total, self._apply("max", before, one), variant="none")
-        apart = self._apply("add", mean, self._negated(earlier))
         both = self._apply("add", before, count)
         weight = self._apply("recip", self._apply("mul", before, count), both, variant="none")
-        joined = self._apply("mul", self._apply("mul", apart, apart), weight)
+        joined = self._apply("mul", self._squared(mean, earlier), weight)
         following = [
             self._apply("add", moment, self._apply("add", squares, joined)),
             self._apply("add", total, part),
         ]
-        reduces = any(term.op == "reduce" for term in postorder([value]))
-        group.kept = (*([value] if reduces else []), part, squares)
+        group.kept = (*self._computed(value), part, squares)
         zero = table.constant(to_bits(0.0, dtype), dtype)
         group.results[number], group.given = table.loop(group.outer, [moment, total], [zero, zero], following)
 
@@ -264,7 +305,28 @@ class FoldSpeller:
     def _negated(self, value: Term) -> Term:
         return self._apply("mul", value, self.table.constant(to_bits(-1.0, value.dtype), value.dtype))
 
-    def _weighted_loop(self, group: _Group) -> None:
+    def _factors(self, group: _Group) -> list[Term | None]:
+        """What the weights of each sum are multiplied by; None where that is 1."""
+        numbers = [self.picks[number].operands[1] for number in group.numbers]
+        return [None if self._is_one(number) else self._term(number, group) for number in numbers]
+
+    def _weighed(self, weight: Term, factor: Term | None) -> Term:
+        return weight if factor is None else self._apply("mul", weight, factor)
+
+    def _weights_of_parts(self, group: _Group) -> list[Term]:
+        """The weighted sums of parts, each with its own maximum, and combined."""
+        table, power = self.table, group.variant or ""
+        score = self._term(group.score, group)
+        highest = table.reduce("max", [group.inner], (score,))
+        weight = power_of(table, power, score, base_of(table, highest))
+        addends = [self._weighed(weight, factor) for factor in self._factors(group)]
+        sums = [table.reduce("sum", [group.inner], (addend,)) for addend in addends]
+        group.given = table.reduce("max", [group.outer], (highest,))
+        scale = power_of(table, power, highest, base_of(table, group.given))
+        group.kept = (*self._computed(score), highest, *([weight] if len(sums) > 1 else []), *sums)
+        return [table.reduce("sum", [group.outer], (self._apply("mul", each, scale),)) for each in sums]
+
+    def _weighted_loop(self, group: _Group) -> list[Term]:
         """The weighted sums, and the maximum."""
         table, dtype = self.table, cast(DType, self.picks[group.numbers[0]].dtype)
         low, zero = (table.constant(to_bits(value, dtype), dtype) for value in (float("-inf"), 0.0))
@@ -272,16 +334,12 @@ class FoldSpeller:
         maximum, *sums = table.carries(group.outer, [(dtype, indices) for indices in free])
         score = self._term(group.score, group)
         found = powers(table, group.variant or "", maximum, score, group.inner)
-        reduces = any(term.op == "reduce" for term in postorder([score]))
         shared = (found.base, found.weight) if len(group.numbers) > 1 else ()
-        group.kept = (*([score] if reduces else []), found.scale, *shared)
-        numbers = [self.picks[number].operands[1] for number in group.numbers]
-        factors = [None if self._is_one(number) else self._term(number, group) for number in numbers]
+        group.kept = (*self._computed(score), found.scale, *shared)
+        factors = self._factors(group)
         following = [found.highest]
         for factor, carry in zip(factors, sums, strict=True):
-            addend = found.weight
-            if factor is not None:
-                addend = table.apply("mul", (addend, factor), None, dtype)
+            addend = self._weighed(found.weight, factor)
             following.append(next_sum(table, carry, found.scale, addend, group.inner))
         weighed = [factor for factor in factors if factor is not None]
         needed = needed_by_weights(table, score, weighed, group.outer, group.inner, free)
@@ -289,9 +347,7 @@ class FoldSpeller:
         guard = needed.guard if self.bounded else None
         inits = [low, *(zero for _ in sums)]
         group.given, *results = table.loop(group.outer, [maximum, *sums], inits, following, guard)
-        nothing, lost = self._equal(group.given, low), self._of_nothing(group, dtype)
-        for number, result in zip(group.numbers, results, strict=True):
-            group.results[number] = table.apply("select", (nothing, lost, result), None, dtype)
+        return results
 
     def _of_nothing(self, group: _Group, dtype: DType) -> Term:
         """What a sum is whose scores are all -inf: NaN, or 0 where there are none at all."""

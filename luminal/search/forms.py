@@ -11,7 +11,7 @@ from luminal.dim import product, typical
 from luminal.search.extract import FOLDS
 from luminal.search.folds import FoldSpeller, fold_picks
 from luminal.search.offset import region_with_offsets
-from luminal.search.parts import region_in_parts
+from luminal.search.parts import part_sizes, region_in_parts
 
 if TYPE_CHECKING:
     from luminal.search.rules.rule import Rule
@@ -96,7 +96,8 @@ def folding(
     sizes: list[EGraphSize] | None = None,
 ) -> Iterator[Form]:
     """Forms that fold over an index in one pass, one for each size of block; and one more, *bounded*, where blocks that
-    a mask hides may be left out if everything that is summed up is known to be finite.
+    a mask hides may be left out if everything that is summed up is known to be finite; and those that fold each part of
+    an index on its own, where there are few results.
 
     `rules`: those of the e-graph, None for all of TERM_RULES.
 
@@ -121,13 +122,23 @@ def folding(
     if picks is None or not any(node.op in FOLDS for node in picks.values()):
         return
     folded = {index for node in picks.values() if node.op in FOLDS for index in classes.names(node.bits)}
-    is_long = max(typical(region.extents[index]) for index in folded) >= LONG_BLOCKS * LONG_BLOCK
+    longest = max(typical(region.extents[index]) for index in folded)
+    is_long = longest >= LONG_BLOCKS * LONG_BLOCK
     for block in (*BLOCKS, LONG_BLOCK) if is_long else BLOCKS:
         speller = FoldSpeller(region, classes, picks, block)
         yield Form(f"folds of {block}", speller.region())
         if speller.leaves_out:
             bounded = FoldSpeller(region, classes, picks, block, bounded=True)
             yield Form(f"folds of {block}, bounded", bounded.region())
+    results = max(
+        typical(product(region.extents[index] for index in classes.names(classes.free[score] & ~node.bits)))
+        for node in picks.values()
+        if node.op in FOLDS
+        for score in node.operands[:1]
+    )
+    for size in part_sizes(longest, results):
+        speller = FoldSpeller(region, classes, picks, size, in_parts=True)
+        yield Form(f"in parts of {size}", speller.region())
 
 
 def may_fold(region: Region) -> bool:

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from luminal.dialects.kernel.region_text import natural_key
 from luminal.dialects.kernel.schedule import Buffer, Factor, Schedule, Stage, Target
 from luminal.dialects.kernel.terms import Region, Term, postorder
-from luminal.search.generate import Generator
+from luminal.search.generate import Generator, reads_of
 from luminal.search.machine import Machine
 from luminal.search.shapes import (
     Contraction,
@@ -76,9 +76,10 @@ Splits = dict[str, Split]
 
 @dataclass
 class _Group:
-    """Outputs over the same indices, which one nest computes; or a term that is kept for another launch.
+    """Outputs over the same indices, which one nest computes; or terms that are kept for another launch.
 
-    `free`: its own indices, outermost first; `sums`: those reduced alone; `both`: free ones that are reduced too.
+    `free`: its own indices, outermost first; `sums`: those reduced alone; `both`: free ones that are reduced too;
+    `common`: those that all of its targets have.
     """
 
     shapes: Shapes
@@ -88,6 +89,7 @@ class _Group:
     targets: tuple[Target, ...]
     sums: list[str] = field(init=False)
     both: list[str] = field(init=False)
+    common: frozenset[str] = field(init=False)
     carried: set[str] = field(init=False)
     product: Contraction | None = field(init=False)
 
@@ -96,12 +98,16 @@ class _Group:
         self.carried = looped_indices(self.roots, self.stops) | {*scanned_indices(self.roots, self.stops)}
         self.both = [index for index in self.free if index in reduced or index in self.carried]
         self.sums = [index for index in reduced if index not in self.free]
+        is_kept = self.targets[0].output < 0
+        self.common = (
+            frozenset.intersection(*(r.free for r in self.roots)) if is_kept else frozenset(self.free)
+        )
         product = find_contraction(self.roots, self.free, frozenset([*self.sums]), self.stops)
         self.product = product if product is not None and product.reduction.dtype.is_float else None
 
     @property
     def grid(self) -> list[str]:
-        return [index for index in self.free if index not in self.both]
+        return [index for index in self.free if index not in self.both and index in self.common]
 
     def size(self, index: str) -> int:
         return self.shapes.sizes[index]
@@ -238,11 +244,23 @@ class GpuSchedules:
             yield from itertools.islice(dict.fromkeys(self._meeting()), most)
             return
         loops = [term for term in self.region.terms() if term.op == "loop"]
-        guards = tuple(dict.fromkeys(part for loop in loops for part in _launches_before(loop)))
+        guards = tuple(dict.fromkeys((part,) for loop in loops for part in _launches_before(loop)))
         yield from itertools.islice(dict.fromkeys(self._schedules(guards)), most)
-        kept = tuple(dict.fromkeys(self.region.inner))
-        if kept and not loops:
-            yield from itertools.islice(dict.fromkeys(self._schedules(kept)), most)
+        kept = tuple(dict.fromkeys((term,) for term in self.region.inner))
+        if not kept or loops:
+            return
+        yield from itertools.islice(dict.fromkeys(self._schedules(kept)), most)
+        states = self._states()
+        if len(states) > 1:
+            yield from itertools.islice(dict.fromkeys(self._schedules((states,))), most)
+
+    def _states(self) -> tuple[Term, ...]:
+        """What folds of parts leave for what combines them, where one launch can compute all of it: terms that have
+        the same parts."""
+        roots = tuple(term for output in self.region.outputs for term in output.terms)
+        states = reads_of(roots, frozenset(self.region.inner))
+        common = frozenset(self.region.parents).intersection(*(term.free for term in states))
+        return states if common else ()
 
     def _meeting(self) -> Iterator[Schedule]:
         """Schedules for writes that may meet: in pieces, where atomic operations combine them; with a program that owns
@@ -266,27 +284,31 @@ class GpuSchedules:
         machine = Machine(lanes=1, registers=16)
         return [each.schedule for each in Generator(self.region, machine, self.shapes).fallbacks()]
 
-    def _schedules(self, kept: tuple[Term, ...]) -> Iterator[Schedule]:
-        """Each group's splits side by side: with several groups, the n-th of each."""
+    def _schedules(self, kept: tuple[tuple[Term, ...], ...]) -> Iterator[Schedule]:
+        """Each group's splits side by side: with several groups, the n-th of each; `kept`: what each launch keeps that
+        runs before that of the results."""
         numbers = self.region.numbering()
-        stops = frozenset(kept)
+        stops = frozenset(itertools.chain.from_iterable(kept))
         groups = [*self._outputs(stops)]
-        before = [
-            _Group(
-                self.shapes,
-                (term,),
-                sorted(term.free),
-                stops - {term},
-                (Target(term=numbers[term], buffer=Buffer(tuple((i, None) for i in sorted(term.free)))),),
-            )
-            for term in kept
-        ]
+        before = [self._kept(terms, stops, numbers) for terms in kept]
         found = [[group.stage(splits) for splits in group.splits()] for group in (*groups, *before)]
         if not all(found):
             return
         for number in range(max(map(len, found))):
             stages = [options[min(number, len(options) - 1)] for options in found]
             yield Schedule(tuple(stages[: len(groups)]), tuple(stages[len(groups) :]))
+
+    def _kept(self, terms: tuple[Term, ...], stops: frozenset[Term], numbers: Mapping[Term, int]) -> _Group:
+        """The terms that one launch keeps; what all of them have is outermost in their buffers."""
+        common = frozenset.intersection(*(term.free for term in terms))
+        free = sorted(
+            frozenset[str]().union(*(term.free for term in terms)), key=lambda i: (i not in common, i)
+        )
+        targets = tuple(
+            Target(term=numbers[term], buffer=Buffer(tuple((i, None) for i in free if i in term.free)))
+            for term in terms
+        )
+        return _Group(self.shapes, terms, free, stops - {*terms}, targets)
 
     def _outputs(self, stops: frozenset[Term]) -> Iterator[_Group]:
         """The outputs by their indices."""

@@ -27,7 +27,7 @@ MOST_TIMINGS = 2000
 FURTHEST = math.log(8)
 """Neither does one timing say more of the model, nor the regression of a candidate."""
 FORM_FAMILIES = ("", "keeps", "in", "folds")
-"""First words of the names of forms: a region's own, kept factors, sums in parts, and folds of one pass."""
+"""First words of the names of forms: a region's own, kept factors, sums and folds in parts, and folds of one pass."""
 
 Features = NDArray[np.float64]
 

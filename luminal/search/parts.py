@@ -1,8 +1,10 @@
 """Reductions over a long index in parts: each part of the index is reduced on its own, and the parts are then combined.
 
-    sum_j x[j]   ->   y[p] = sum_i x[p S + i], kept; sum_p y[p]
+    sum_j x[j]         ->   y[p] = sum_i x[p S + i], kept; sum_p y[p]
+    argmax_j x[j], j   ->   y[p] = max_i x[p S + i], k[p] = argmax_i x[p S + i], p S + i, kept; argmax_p y[p], k[p]
 
-The parts are independent of each other, so that a program with few results still has work for every core.
+The parts are independent of each other, so that a program with few results still has work for every core.  Folds that
+an e-graph finds have parts too (`folds.py`), which `part_sizes` gives.
 """
 
 from __future__ import annotations
@@ -22,7 +24,13 @@ FEW = 64
 """Results of which a region may have as many at most: with more there is work for every core."""
 FEW_PRODUCTS = 1024
 """As many where each is a sum of products whose sides have indices of their own: a register tile computes many."""
-ASSOCIATIVE = ("sum", "prod", "max", "min")
+SHORTEST = 512
+"""Values of an index whose folds have parts, at least."""
+BLOCK = 128
+"""Values of a part that is folded as one tile."""
+BEST = {"argmax": "max", "argmin": "min"}
+"""What gives the value that a monoid carries beside its position."""
+ASSOCIATIVE = ("sum", "prod", "max", "min", *BEST)
 
 
 def region_in_parts(region: Region, licences: frozenset[str]) -> Region | None:
@@ -42,8 +50,18 @@ def region_in_parts(region: Region, licences: frozenset[str]) -> Region | None:
     over = [term for term in terms if term.op == "reduce" and index in term.reduce.indices]
     if not all(term in reduced and _may_split(term, index, licences) for term in over):
         return None
-    size = 1 << (lengths[index] // PARTS).bit_length() - 1
-    return _Splitting(region, index, size).region()
+    return _Splitting(region, index, _size(lengths[index])).region()
+
+
+def part_sizes(length: int, results: int) -> list[int]:
+    """The sizes of parts that a fold over an index has of a typical length, with so many results."""
+    if results > FEW or length < SHORTEST:
+        return []
+    return sorted({BLOCK, max(BLOCK, _size(max(PARTS, length)))})
+
+
+def _size(length: int) -> int:
+    return 1 << (length // PARTS).bit_length() - 1
 
 
 def _few(term: Term) -> int:
@@ -58,12 +76,7 @@ def _few(term: Term) -> int:
 def _may_split(term: Term, index: str, licences: frozenset[str]) -> bool:
     monoid = term.reduce.monoid
     exact = monoid in ("max", "min") or not term.dtype.is_float
-    return (
-        monoid in ASSOCIATIVE
-        and len(term.operands) == 1
-        and index in term.operands[0].free
-        and (exact or "reassociate" in licences)
-    )
+    return monoid in ASSOCIATIVE and index in term.operands[0].free and (exact or "reassociate" in licences)
 
 
 class _Splitting:
@@ -106,9 +119,12 @@ class _Splitting:
         if over:
             others = [index for index in term.reduce.indices if index != self.index]
             within = (*others, self.inner)
-            partial = self.table.reduce(term.reduce.monoid, within, operands)
-            total = self.table.reduce(term.reduce.monoid, (self.part,), (partial,))
-            self.kept += [partial, total]
+            monoid = term.reduce.monoid
+            partial = [self.table.reduce(monoid, within, operands)]
+            if monoid in BEST:
+                partial.insert(0, self.table.reduce(BEST[monoid], within, operands[:1]))
+            total = self.table.reduce(monoid, (self.part,), tuple(partial))
+            self.kept += [*partial, total]
             return total
         free = term.free - {self.index} | frozenset(self.weights) if inside else term.free
         attribute = in_parts(term.attribute, self.index, self.weights) if inside else term.attribute

@@ -1,15 +1,19 @@
-"""Forms of regions beside attention's: moments in one pass, sums in parts by two kernels."""
+"""Forms of regions beside attention's: moments in one pass, sums and folds in parts by two kernels."""
 
 from __future__ import annotations
 
 import pytest
 
+from luminal.dialects.kernel.region_interpreter import evaluate
 from luminal.dim import dim
-from luminal.search import forms
+from luminal.search import forms, parts
 from luminal.search.parts import region_in_parts
-from tests.emit_triton.support import LICENCES, check, numbers
+from luminal.search.samples import Samples
+from tests.emit_triton.support import LICENCES, check, compare, numbers, run
 from tests.kernel import regions
+from tests.search.test_fold_parts import in_parts, inputs, query
 from tests.search.test_forms import variance
+from tests.search.test_gpu_schedules import PRICER
 
 M = dim("m")
 
@@ -42,3 +46,28 @@ def test_a_sum_in_parts_is_two_kernels() -> None:
         reference=region,
     )
     assert [kernel.grid.constant for kernel in kernels] == [2 * 16, 2]
+
+
+def test_a_query_over_a_long_cache_is_first_in_parts_where_heads_are_few() -> None:
+    """One kernel gives the state of each part, all of its terms at once, the other combines the states."""
+    region = query(4096, heads=8)
+    found = list(forms.folding(region, frozenset(LICENCES)))
+    first = next(iter(PRICER.candidates(region, Samples({}), found)))
+    assert first.form.startswith("in parts")
+    grids = [kernel.grid.constant for kernel in first.kernels()]
+    assert len(grids) == 2 and (grids[0] or 0) >= 8 * 16
+    many = query(4096, heads=parts.FEW + 1)
+    assert not any(form.name.startswith("in parts") for form in forms.folding(many, frozenset(LICENCES)))
+
+
+@pytest.mark.parametrize("kind", ["plain", "hidden", "all hidden", "nan"])
+def test_a_query_in_parts_gives_what_it_gave(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No keys, one, and a part that is cut off."""
+    monkeypatch.setattr(parts, "SHORTEST", 1)
+    monkeypatch.setattr(parts, "BLOCK", 16)
+    region = query(dim("s", min=0))
+    timed = PRICER.candidates(region, Samples({"s": 100}), in_parts(region))
+    kernels = next(each.kernels() for each in timed if each.form and len(each.schedule.kept) == 1)
+    for length in (0, 1, 100):
+        data = inputs(region, length, kind)
+        compare(run(region, kernels, data, {"s": length}), list(evaluate(region, data, {"s": length})), 1e-5)

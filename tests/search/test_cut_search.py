@@ -103,10 +103,10 @@ def test_cuts_do_not_depend_on_the_hash_seed() -> None:
     assert others == [first] * len(others)
 
 
-def losses(b: HloBuilder, x: SSAValue, target: SSAValue) -> SSAValue:
+def losses(b: HloBuilder, x: SSAValue, target: SSAValue, rows: int = 64) -> SSAValue:
     """- log softmax, of the class of each row."""
-    found = b.gather(b.log_softmax(x, axis=1), b.reshape(target, shape=(64, 1)), axis=1)
-    return b.neg(b.reshape(found, shape=(64,)))
+    found = b.gather(b.log_softmax(x, axis=1), b.reshape(target, shape=(rows, 1)), axis=1)
+    return b.neg(b.reshape(found, shape=(rows,)))
 
 
 def extrema(b: HloBuilder, x: SSAValue, axis: int = 1) -> list[SSAValue]:
@@ -126,6 +126,18 @@ def test_the_loss_of_a_row_is_computed_where_its_logits_are_read(reduction: str)
     (found,) = readers(partition, cuts)
     assert found.formed.region.outputs[0].elements.constant == 64
     assert len(instances(partition, cuts)) == 2
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(1, 4000), (2, 2000)])
+def test_the_mean_loss_of_few_rows_is_a_phase_of_the_kernel_that_reads_them(rows: int, columns: int) -> None:
+    """Where a launch is a large part of both: the states of each row's parts, then the mean of what they make."""
+    partition = rows_of(lambda b, x, t: [b.mean(losses(b, x, t, rows), axes=(0,))], rows, columns)
+    found = CutSearch(partition, HOST, Samples({}), Forms(DEFAULT_LICENCES))
+    (whole,) = instances(partition, found.run())
+    form, candidate = found.leading[whole[1].formed.key]
+    assert form.region.outputs[0].elements.constant == 1
+    assert candidate.kind in ("phases", "parts") and candidate.schedule.kept
+    assert candidate.form.startswith("in parts") == (rows == 1)
 
 
 def test_a_result_that_others_need_too_is_kept_itself() -> None:

@@ -214,7 +214,8 @@ def test_rows_that_share_nothing_are_folded_one_by_one_where_they_are_contiguous
 def test_a_long_index_has_longer_blocks_too() -> None:
     for length, most in ((1 << 14, 1024), ((1 << 14) - 1, 128)):
         forms = list(folding(two_results(length, {"i": length, "j": 1}), LICENCES))
-        assert forms[-1].name == f"folds of {most}"
+        names = [form.name for form in forms if form.name.startswith("folds")]
+        assert names[-1] == f"folds of {most}"
 
 
 @pytest.mark.parametrize("length", [0, 1, 65])
@@ -293,8 +294,8 @@ def test_a_variance_is_one_pass_that_loses_no_digits(length: int, monkeypatch: p
         assert found
         for form in found:
             terms = form.region.terms()
-            (loop,) = [term for term in terms if term.op == "loop"]
-            assert len(loop.loop.carries) == 2
+            loops = [term for term in terms if term.op == "loop"]
+            assert [len(loop.loop.carries) for loop in loops] == [2] * form.name.startswith("folds")
             assert not any(term.op == "reduce" and "j" in term.reduce.indices for term in terms)
             for offset in (0.0, 1000.0):
                 data = (np.random.default_rng(0).standard_normal(3 * length) + offset).astype(np.float32)
