@@ -70,7 +70,6 @@ class CutSearch:
         self._prices: dict[str, float] = {}
         self._estimates: dict[str, list[float]] = {} if estimates is None else estimates
         self._weights = [1.0] * len(samples.all)
-        self._formed: dict[tuple[frozenset[int], tuple[int, ...], frozenset[int]], Formed] = {}
 
     def run(self, most: int = 64) -> Cuts:
         """The cuts that no chain of moves improves, or that `most` chains have led to."""
@@ -249,15 +248,7 @@ class CutSearch:
     def formed_regions(self, cuts: Cuts, groups: Sequence[Group]) -> list[Formed]:
         """The regions of some cuts; those that a merge elsewhere leaves as they are, are not formed again."""
         memory = self.partition.memory(groups)
-        values = self.partition.graph.values
-        found: list[Formed] = []
-        for group in groups:
-            key = (cuts.kept, group.roots, group.inner)
-            if key not in self._formed:
-                roots = [values[number] for number in group.roots]
-                self._formed[key] = self.partition.former.stored(roots, memory, group.inner).formed
-            found.append(self._formed[key])
-        return found
+        return [self.partition.instance(cuts, group, memory).formed for group in groups]
 
     def _seconds(self, formed: Formed) -> list[float]:
         """Seconds of a region under its first candidate, and of its launch, at each of the sizes."""
