@@ -56,9 +56,7 @@ def _initial_cuts(partition: Partition) -> Cuts:
 
 def instances(partition: Partition, cuts: Cuts) -> list[tuple[Group, Instance]]:
     """The regions of the roots under some cuts."""
-    groups = partition.groups(cuts)
-    memory = partition.memory(groups)
-    return [(group, partition.instance(cuts, group, memory)) for group in groups]
+    return list(zip(partition.groups(cuts), partition.instances(cuts), strict=True))
 
 
 def _form_others(partition: Partition, cuts: Cuts) -> None:

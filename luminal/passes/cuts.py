@@ -14,7 +14,7 @@ from functools import cached_property
 
 from luminal.dialects.graph_op import GraphOp
 from luminal.dim import Dim
-from luminal.passes.region_former import Instance, Memory, RegionFormer
+from luminal.passes.region_former import Instance, RegionFormer
 from luminal.passes.region_graph import Requirement
 from luminal.passes.requirements import requirements_of
 from luminal.passes.value_graph import (
@@ -97,7 +97,10 @@ class Partition:
         self._never = frozenset(v.number for v in graph.values if v.is_stored or v.op in SPLATS)
         self._empty = frozenset(value.number for value in graph.values if value.is_empty)
         self._groups: dict[Cuts, list[Group]] = {}
-        self._instances: tuple[frozenset[int], dict[Group, Instance]] = frozenset(), {}
+        self._instances: tuple[frozenset[int], dict[tuple[tuple[int, ...], frozenset[int]], Instance]] = (
+            frozenset(),
+            {},
+        )
 
     @cached_property
     def requirements(self) -> list[Requirement]:
@@ -236,16 +239,19 @@ class Partition:
         numbers = [*self.stored, *(number for group in groups for number in group.roots)]
         return {number: self.strides(self.graph.values[number]) for number in sorted(numbers)}
 
-    def instance(self, cuts: Cuts, group: Group, memory: Memory) -> Instance:
-        """The region of one of the groups of some cuts; where the same values are kept, merging others leaves it as it
-        is."""
-        if self._instances[0] != cuts.kept:
+    def instances(self, cuts: Cuts) -> list[Instance]:
+        """The regions of the groups of some cuts; where the same values are kept, merging some leaves the regions of
+        others as they are."""
+        if self._instances[0] is not cuts.kept and self._instances[0] != cuts.kept:
             self._instances = cuts.kept, {}
-        known = self._instances[1]
-        if group not in known:
-            roots = [self.graph.values[number] for number in group.roots]
-            known[group] = self.former.stored(roots, memory, group.inner)
-        return known[group]
+        known, groups = self._instances[1], self.groups(cuts)
+        keys = [(group.roots, group.inner) for group in groups]
+        fresh = [key for key in keys if key not in known]
+        memory = self.memory(groups) if fresh else {}
+        for roots, inner in fresh:
+            values = [self.graph.values[number] for number in roots]
+            known[roots, inner] = self.former.stored(values, memory, inner)
+        return [known[key] for key in keys]
 
     def _may_join(
         self,

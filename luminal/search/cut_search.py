@@ -15,7 +15,7 @@ from luminal.dialects.kernel.terms import Region
 from luminal.dim import product
 from luminal.passes.cut_choices import initial_cuts, instances
 from luminal.passes.cut_moves import neighbours
-from luminal.passes.cuts import Cuts, Group, Partition
+from luminal.passes.cuts import Cuts, Partition
 from luminal.passes.region_former import Formed, Instance
 from luminal.passes.region_terms import RegionTooLargeError
 from luminal.search.candidates import legal_candidates
@@ -127,7 +127,7 @@ class CutSearch:
 
     def estimates(self, cuts: Cuts) -> list[tuple[str, list[float]]]:
         """Key, and seconds at each of the sizes, of every region."""
-        made = self.formed_regions(cuts, self.partition.groups(cuts))
+        made = self.formed_regions(cuts)
         return [(formed.key, self._seconds(formed)) for formed in made]
 
     def weigh(self, cuts: Cuts) -> None:
@@ -235,7 +235,7 @@ class CutSearch:
         if any(len(group.inner) > MOST_STAGES for group in groups):
             return Priced(cuts, Counter(), float("inf"))
         try:
-            made = self.formed_regions(cuts, groups)
+            made = self.formed_regions(cuts)
         except RegionTooLargeError:
             return Priced(cuts, Counter(), float("inf"))
         regions = Counter(formed.key for formed in made)
@@ -245,10 +245,9 @@ class CutSearch:
                 self._prices[formed.key] = sum(w * s for w, s in zip(self._weights, seconds, strict=True))
         return Priced(cuts, regions, sum(count * self._prices[key] for key, count in regions.items()))
 
-    def formed_regions(self, cuts: Cuts, groups: Sequence[Group]) -> list[Formed]:
-        """The regions of some cuts; those that a merge elsewhere leaves as they are, are not formed again."""
-        memory = self.partition.memory(groups)
-        return [self.partition.instance(cuts, group, memory).formed for group in groups]
+    def formed_regions(self, cuts: Cuts) -> list[Formed]:
+        """The regions of some cuts."""
+        return [instance.formed for instance in self.partition.instances(cuts)]
 
     def _seconds(self, formed: Formed) -> list[float]:
         """Seconds of a region under its first candidate, and of its launch, at each of the sizes."""
