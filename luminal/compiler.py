@@ -172,7 +172,7 @@ class _Compilation:
         config = SearchConfig.parse(self.options.config) if self.options.config else SearchConfig()
         search = self._search(graph, forms, config)
         divider = Divider(self.target != "kernel", self.options, forms, config, self.stats)
-        parts = divider.parts(lowered.graph, estimates)
+        parts = divider.parts(lowered.graph, lowered.partition, estimates)
         with search.shown(sum(len(part.regions.regions) for part in parts)):
             parts = divider.recut(parts, search.long) if search.long is not None else parts
             programs = [self._program(part, lowered.folds, search, wanted) for part in parts]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import ClassVar, cast
 
 from xdsl.ir import Data, Operation, OpTraits, SSAValue
@@ -47,15 +48,19 @@ class ValueAttr(Data[Value]):
     def print_parameter(self, printer: Printer) -> None:
         printer.print_string(f"<{value_text(self.data)}>")
 
+    @cached_property
+    def _text(self) -> str:
+        return value_text(self.data)
+
     def __eq__(self, other: object) -> bool:
-        return self is other or (
-            isinstance(other, ValueAttr)
-            and value_text(self.data) == value_text(other.data)
-            and _symbols(self.data) == _symbols(other.data)
-        )
+        if self is other or not isinstance(other, ValueAttr):
+            return self is other
+        if isinstance(self.data, bytes) or isinstance(other.data, bytes):
+            return self.data == other.data  # the text of a large tensor is not worth keeping
+        return self._text == other._text and _symbols(self.data) == _symbols(other.data)
 
     def __hash__(self) -> int:
-        return hash(value_text(self.data))
+        return hash(self.data if isinstance(self.data, bytes) else self._text)
 
 
 def value_text(value: Value) -> str:
@@ -68,6 +73,8 @@ def value_text(value: Value) -> str:
         case float() if math.isfinite(value):
             digits, _, exponent = repr(value).partition("e")
             return f"{digits}{'' if '.' in digits else '.0'}{'e' if exponent else ''}{exponent}"
+        case str() if value.isascii() and value.isprintable() and not {'"', "\\"} & {*value}:
+            return f'"{value}"'
         case str():
             return '"' + "".join(_escape(byte) for byte in value.encode()) + '"'
         case bytes():

@@ -35,6 +35,12 @@ _LONGEST = 400
 
 def initial_cuts(partition: Partition) -> Cuts:
     """Cuts whose every region has a schedule and repeats little."""
+    if partition.first is None:
+        partition.first = _initial_cuts(partition)
+    return partition.first
+
+
+def _initial_cuts(partition: Partition) -> Cuts:
     kept = _First(partition).kept
     while True:
         cuts = Cuts(frozenset(kept))
@@ -50,13 +56,7 @@ def initial_cuts(partition: Partition) -> Cuts:
 
 def instances(partition: Partition, cuts: Cuts) -> list[tuple[Group, Instance]]:
     """The regions of the roots under some cuts."""
-    groups = partition.groups(cuts)
-    memory = partition.memory(groups)
-    values = partition.graph.values
-    return [
-        (group, partition.former.stored([values[number] for number in group.roots], memory, group.inner))
-        for group in groups
-    ]
+    return list(zip(partition.groups(cuts), partition.instances(cuts), strict=True))
 
 
 def _form_others(partition: Partition, cuts: Cuts) -> None:
@@ -392,10 +392,14 @@ def _grows(value: Value) -> bool:
 
 def _conflicts(partition: Partition, cuts: Cuts) -> Iterator[int]:
     """Values of reductions that would run inside their own index, or once for each step of another reduction."""
+    known: dict[int, list[int]] = {}
     for _, instance in instances(partition, cuts):
-        for term in conflicting_reductions(instance.formed.region):
-            if term in instance.formed.reductions:
-                yield instance.cone[instance.formed.reductions[term]].number
+        formed = instance.formed
+        if id(formed) not in known:  # the layers of a model share a region
+            found = conflicting_reductions(formed.region)
+            known[id(formed)] = [formed.reductions[term] for term in found if term in formed.reductions]
+        for local in known[id(formed)]:
+            yield instance.cone[local].number
 
 
 def conflicting_reductions(region: Region) -> list[Term]:

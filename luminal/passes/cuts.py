@@ -8,12 +8,13 @@ buffer; and kept values may be *joined*, computed by one region with several out
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import cached_property
 
 from luminal.dialects.graph_op import GraphOp
 from luminal.dim import Dim
-from luminal.passes.region_former import RegionFormer
+from luminal.passes.region_former import Instance, RegionFormer
 from luminal.passes.region_graph import Requirement
 from luminal.passes.requirements import requirements_of
 from luminal.passes.value_graph import (
@@ -29,6 +30,8 @@ from luminal.passes.value_graph import (
 )
 
 OTHER, CALLER = -1, -2
+_REMEMBERED = 64
+"""The groups of so many cuts are remembered: a search asks for them several times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +84,9 @@ class Partition:
         constants = {graph.inputs[position].number for position in interface.constants}
         constants |= {value.number for value in graph.values if value.op == DATA}
         self.former = RegionFormer(graph, constants)
+        self.first: Cuts | None = None
+        """The cuts that a search starts from, once they were asked for (cut_choices.py)."""
+        self._strides: dict[int, tuple[Dim, ...]] = {}
         self._last_readers: tuple[frozenset[int], dict[int, set[int]]] | None = None
         self.home: dict[int, int] = {}
         for position, value in enumerate(graph.outputs):
@@ -88,6 +94,13 @@ class Partition:
                 self.home.setdefault(value.number, position)
         self.required = self._required()
         self.stored = frozenset(value.number for value in graph.values if value.is_stored)
+        self._never = frozenset(v.number for v in graph.values if v.is_stored or v.op in SPLATS)
+        self._empty = frozenset(value.number for value in graph.values if value.is_empty)
+        self._groups: dict[Cuts, list[Group]] = {}
+        self._instances: tuple[frozenset[int], dict[tuple[tuple[int, ...], frozenset[int]], Instance]] = (
+            frozenset(),
+            {},
+        )
 
     @cached_property
     def requirements(self) -> list[Requirement]:
@@ -121,6 +134,11 @@ class Partition:
 
     def strides(self, value: Value) -> tuple[Dim, ...]:
         """The strides of a value in memory."""
+        if value.number not in self._strides:
+            self._strides[value.number] = self._strides_of(value)
+        return self._strides[value.number]
+
+    def _strides_of(self, value: Value) -> tuple[Dim, ...]:
         demanded = None
         if value.op == INPUT:
             given, position = self.interface.input_strides, value.number
@@ -134,6 +152,8 @@ class Partition:
         found = {
             value.number for value in self.graph.outputs if not value.is_stored and value.op not in SPLATS
         }
+        bases = {value.operands[0].number for value in self.graph.values if value.op == "scatter"}
+        reads = _reads(self.graph, bases)
         for value in self.graph.values:
             if value.op == "scan":
                 found.add(value.number)
@@ -144,7 +164,7 @@ class Partition:
                 if not base.is_stored and base.op not in SPLATS:
                     found.add(base.number)
                 for other in others:  # nothing that is scattered may read what is written
-                    if not other.is_stored and _reads(other, base):
+                    if not other.is_stored and base.number in reads[other.number]:
                         found.add(other.number)
         return frozenset(found)
 
@@ -152,9 +172,7 @@ class Partition:
 
     def roots(self, cuts: Cuts) -> frozenset[int]:
         """The values that regions store, merged ones included."""
-        values = self.graph.values
-        optional = (n for n in cuts.kept if n not in self.stored and values[n].op not in SPLATS)
-        return frozenset(n for n in (*self.required, *optional) if not values[n].is_empty)
+        return (self.required | (cuts.kept - self._never)) - self._empty
 
     def readers(self, roots: frozenset[int]) -> dict[int, set[int]]:
         """Root -> the roots whose regions read it; OTHER stands for steps of another kind, CALLER for an output.
@@ -192,6 +210,13 @@ class Partition:
 
     def groups(self, cuts: Cuts) -> list[Group]:
         """The regions of roots, in the order of the values that they store last."""
+        if cuts not in self._groups:
+            if len(self._groups) >= _REMEMBERED:
+                self._groups.clear()
+            self._groups[cuts] = self._grouped(cuts)
+        return self._groups[cuts]
+
+    def _grouped(self, cuts: Cuts) -> list[Group]:
         roots = self.roots(cuts)
         readers = self.readers(roots)
         owner = self.owners(cuts, readers)
@@ -213,6 +238,20 @@ class Partition:
         """The strides of all values that lie in memory."""
         numbers = [*self.stored, *(number for group in groups for number in group.roots)]
         return {number: self.strides(self.graph.values[number]) for number in sorted(numbers)}
+
+    def instances(self, cuts: Cuts) -> list[Instance]:
+        """The regions of the groups of some cuts; where the same values are kept, merging some leaves the regions of
+        others as they are."""
+        if self._instances[0] is not cuts.kept and self._instances[0] != cuts.kept:
+            self._instances = cuts.kept, {}
+        known, groups = self._instances[1], self.groups(cuts)
+        keys = [(group.roots, group.inner) for group in groups]
+        fresh = [key for key in keys if key not in known]
+        memory = self.memory(groups) if fresh else {}
+        for roots, inner in fresh:
+            values = [self.graph.values[number] for number in roots]
+            known[roots, inner] = self.former.stored(values, memory, inner)
+        return [known[key] for key in keys]
 
     def _may_join(
         self,
@@ -240,15 +279,12 @@ class Partition:
         return True
 
 
-def _reads(value: Value, other: Value) -> bool:
-    """Whether a value is computed from another without a step of its own between them for sure."""
-    stack, seen = [value], set[int]()
-    while stack:
-        found = stack.pop()
-        if found is other:
-            return True
-        if found.number not in seen and found.number > other.number:
-            seen.add(found.number)
-            if not found.is_stored:
-                stack += found.operands
-    return False
+def _reads(graph: ValueGraph, bases: AbstractSet[int]) -> list[frozenset[int]]:
+    """Which of the bases each value is, or is computed from without a step of its own between them for sure."""
+    found: list[frozenset[int]] = []
+    for value in graph.values:
+        reached = frozenset({value.number} & bases)
+        for operand in () if value.is_stored else value.operands:
+            reached |= found[operand.number]
+        found.append(reached)
+    return found

@@ -3,7 +3,7 @@ a part of a graph as a graph of its own."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 from xdsl.dialects.builtin import ModuleOp
@@ -92,15 +92,13 @@ def part_of(
     return ModuleOp([made])
 
 
-def depends(values: Iterable[SSAValue], on: Iterable[SSAValue]) -> bool:
-    """Whether any of the values is one of the others or is computed from one; all of one block."""
+def depends(values: Iterable[SSAValue], on: Iterable[SSAValue], places: Mapping[Operation, int]) -> bool:
+    """Whether any of the values is one of the others or is computed from one; all of one block, whose operations
+    have these places."""
     wanted, seen = set(on), set[SSAValue]()
-    owners = [value.owner for value in wanted if isinstance(value.owner, Operation)]
     waiting = list(values)
-    block = owners[0].parent if len(owners) == len(wanted) and owners else None
-    places = {} if block is None else {op: place for place, op in enumerate(block.ops)}
     # what stands before all of them is computed from none
-    earliest = min((places[owner] for owner in owners), default=0) if places else 0
+    earliest = min(places[o] if isinstance(o := value.owner, Operation) else 0 for value in wanted)
     while waiting:
         value = waiting.pop()
         if value in wanted:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import cast
 
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.ir import Block, SSAValue
+from xdsl.ir import Attribute, Block, Operation, SSAValue
 
 from luminal.dialects.graph_op import GraphOp
 from luminal.dialects.hlo.expression import Emitter, Expression
 from luminal.dialects.hlo.table import HloOp
+from luminal.dialects.primitive.ops import OPS
+from luminal.dialects.table_op import SOURCE
 from luminal.dialects.tensor_type import TensorType
 from luminal.dim import known_equal
 from luminal.dtype import f32
@@ -38,12 +41,23 @@ def lower_graph(graph: GraphOp) -> None:
                 target.name_hint = source.name_hint
 
     note(old.args, new.args)
+    known: dict[object, _Template] = {}
     for op in old.ops:
         operands = [values[operand] for operand in op.operands]
         if isinstance(op, HloOp):
+            key = _likeness(op, operands)
+            if key in known:
+                note(op.results, known[key].repeat(operands, op.properties.get(SOURCE), new))
+                continue
             emitter.source = op.source
+            last, constants = new.last_op, len(emitter.constants)
             results = decompose(op, [emitter.wrap(operand) for operand in operands], emitter)
             note(op.results, [result.value for result in results])
+            shared = frozenset(value.owner for value in list(emitter.constants.values())[constants:])
+            made = new.ops if last is None else _from(last.next_op)
+            known[key] = _Template(
+                operands, [m for m in made if m not in shared], [result.value for result in results]
+            )
         else:
             copy = op.clone(value_mapper=values)
             new.add_op(copy)
@@ -52,6 +66,41 @@ def lower_graph(graph: GraphOp) -> None:
     region.detach_block(old)
     region.add_block(new)
     old.erase(safe_erase=False)
+
+
+@dataclass(frozen=True)
+class _Template:
+    """What an operation was lowered to, from which others that are alike are copied; constants are shared."""
+
+    operands: Sequence[SSAValue]
+    made: Sequence[Operation]
+    results: Sequence[SSAValue]
+
+    def repeat(self, operands: Sequence[SSAValue], source: Attribute | None, block: Block) -> list[SSAValue]:
+        """The results of the same for other operands, its primitives at the end of a block."""
+        values = dict(zip(self.operands, operands, strict=True))
+        for op in self.made:
+            copy = op.clone_without_regions(values, clone_name_hints=False)
+            copy.properties.pop(SOURCE, None)
+            if source is not None:
+                copy.properties[SOURCE] = source
+            block.add_op(copy)
+        return [values.get(result, result) for result in self.results]
+
+
+def _likeness(op: HloOp, operands: Sequence[SSAValue]) -> object:
+    """What operations share that are lowered alike: all but the source, and operands that are no constants; those may
+    be among the constants that what they are lowered to has anyway."""
+    properties = frozenset((key, value) for key, value in op.properties.items() if key != SOURCE)
+    given = tuple(o if isinstance(o.owner, OPS["const"]) else operands.index(o) for o in operands)
+    return op.name, properties, tuple(op.operand_types), given, tuple(op.result_types)
+
+
+def _from(op: Operation | None) -> Iterator[Operation]:
+    """An operation and those behind it."""
+    while op is not None:
+        yield op
+        op = op.next_op
 
 
 def decompose(op: HloOp, operands: Sequence[Expression], emitter: Emitter) -> list[Expression]:

@@ -73,6 +73,8 @@ class RegionFormer:
     def __init__(self, graph: ValueGraph, constants: AbstractSet[int]) -> None:
         self.graph, self.constants = graph, constants
         self._known: dict[object, Formed] = {}
+        self._loads: dict[int, tuple[tuple[Dim, ...], int]] = {}
+        self._kinds_of_loads: dict[object, int] = {}
         kinds: dict[object, int] = {}
         self._kinds = [kinds.setdefault(_kind(value), len(kinds)) for value in graph.values]
 
@@ -190,7 +192,7 @@ class RegionFormer:
         inside: set[int] = set()
         for value in cone:
             if _is_loaded(value, memory, computed):
-                rows.append((value.dtype, value.shape, memory[value.number], value.number in self.constants))
+                rows.append(self._load(value, memory[value.number]))
                 continue
             inside.add(value.number)
             operands = tuple(local[operand.number] for operand in value.operands)
@@ -199,6 +201,15 @@ class RegionFormer:
         if signature not in self._known:
             self._known[signature] = self._form(build, memory, computed, inner, local)
         return Instance(self._known[signature], tuple(cone), frozenset(inside), signature)
+
+    def _load(self, value: Value, strides: tuple[Dim, ...]) -> int:
+        """A number for what a region sees of a value in memory: its type, its strides, whether it is constant."""
+        known = self._loads.get(value.number)
+        if known is None or known[0] is not strides:
+            kind = (value.dtype, value.shape, strides, value.number in self.constants)
+            number = self._kinds_of_loads.setdefault(kind, len(self._kinds_of_loads))
+            known = self._loads[value.number] = strides, number
+        return known[1]
 
     def _form(
         self,

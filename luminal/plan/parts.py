@@ -51,13 +51,14 @@ class Divider:
     config: SearchConfig
     stats: Stats
 
-    def parts(self, graph: GraphOp, estimates: dict[str, list[float]]) -> list[Part]:
-        """The graph for the sizes of each program; `estimates` are what some regions cost at the expected sizes."""
+    def parts(self, graph: GraphOp, partition: Partition, estimates: dict[str, list[float]]) -> list[Part]:
+        """The graph, whose partition is given, for the sizes of each program; `estimates` are what some regions cost at
+        the expected sizes."""
         hint = dict(self.options.hint)
         declared = bucketed(graph.symbols)
         if declared:
             return self._narrowed(graph, boxes(graph.symbols, declared), [hint])
-        whole = self._part(graph, {}, hint, estimates)
+        whole = self._part(graph, partition, {}, hint, estimates)
         if not self.searched or self.options.buckets == "declared":
             return [whole]
         with self.stats.stage("regions"):
@@ -86,17 +87,21 @@ class Divider:
             if wanted[-1] and any(made is None for _, made in found):
                 found.append(({}, narrow(graph, {})))
         return [
-            self._part(made, box, expected_sizes(graph.symbols, box, known), {})
+            self._part(made, Partition.of(made), box, expected_sizes(graph.symbols, box, known), {})
             for box, made in found
             if made is not None
         ]
 
     def _part(
-        self, graph: GraphOp, box: Box, expected: Mapping[str, int], estimates: dict[str, list[float]]
+        self,
+        graph: GraphOp,
+        partition: Partition,
+        box: Box,
+        expected: Mapping[str, int],
+        estimates: dict[str, list[float]],
     ) -> Part:
         """The graph's regions for a box of sizes."""
         with self.stats.stage("regions"):
-            partition = Partition.of(graph)
             samples = sample_sizes(graph.symbols, expected, partition.requirements)
             cuts = self.config.cuts(graph_digest(graph), partition) if self.config.graphs else None
             cuts = cuts or self._cut(partition, samples, estimates)

@@ -15,7 +15,7 @@ from luminal.dialects.kernel.terms import Region
 from luminal.dim import product
 from luminal.passes.cut_choices import initial_cuts, instances
 from luminal.passes.cut_moves import neighbours
-from luminal.passes.cuts import Cuts, Group, Partition
+from luminal.passes.cuts import Cuts, Partition
 from luminal.passes.region_former import Formed, Instance
 from luminal.passes.region_terms import RegionTooLargeError
 from luminal.search.candidates import legal_candidates
@@ -70,7 +70,6 @@ class CutSearch:
         self._prices: dict[str, float] = {}
         self._estimates: dict[str, list[float]] = {} if estimates is None else estimates
         self._weights = [1.0] * len(samples.all)
-        self._formed: dict[tuple[frozenset[int], tuple[int, ...], frozenset[int]], Formed] = {}
 
     def run(self, most: int = 64) -> Cuts:
         """The cuts that no chain of moves improves, or that `most` chains have led to."""
@@ -138,7 +137,7 @@ class CutSearch:
 
     def estimates(self, cuts: Cuts) -> list[tuple[str, list[float]]]:
         """Key, and seconds at each of the sizes, of every region."""
-        made = self.formed_regions(cuts, self.partition.groups(cuts))
+        made = self.formed_regions(cuts)
         return [(formed.key, self._seconds(formed)) for formed in made]
 
     def weigh(self, cuts: Cuts) -> None:
@@ -246,7 +245,7 @@ class CutSearch:
         if any(len(group.inner) > MOST_STAGES for group in groups):
             return Priced(cuts, Counter(), float("inf"))
         try:
-            made = self.formed_regions(cuts, groups)
+            made = self.formed_regions(cuts)
         except RegionTooLargeError:
             return Priced(cuts, Counter(), float("inf"))
         regions = Counter(formed.key for formed in made)
@@ -256,18 +255,9 @@ class CutSearch:
                 self._prices[formed.key] = sum(w * s for w, s in zip(self._weights, seconds, strict=True))
         return Priced(cuts, regions, sum(count * self._prices[key] for key, count in regions.items()))
 
-    def formed_regions(self, cuts: Cuts, groups: Sequence[Group]) -> list[Formed]:
-        """The regions of some cuts; those that a merge elsewhere leaves as they are, are not formed again."""
-        memory = self.partition.memory(groups)
-        values = self.partition.graph.values
-        found: list[Formed] = []
-        for group in groups:
-            key = (cuts.kept, group.roots, group.inner)
-            if key not in self._formed:
-                roots = [values[number] for number in group.roots]
-                self._formed[key] = self.partition.former.stored(roots, memory, group.inner).formed
-            found.append(self._formed[key])
-        return found
+    def formed_regions(self, cuts: Cuts) -> list[Formed]:
+        """The regions of some cuts."""
+        return [instance.formed for instance in self.partition.instances(cuts)]
 
     def _seconds(self, formed: Formed) -> list[float]:
         """Seconds of a region under its first candidate, and of its launch, at each of the sizes."""

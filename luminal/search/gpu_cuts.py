@@ -39,7 +39,7 @@ class GpuCutSearch(CutSearch):
         cuts = super().first_cuts()
         narrowed = Cuts(frozenset(map(self._narrow, cuts.kept)))
         try:
-            self.formed_regions(narrowed, self.partition.groups(narrowed))
+            self.formed_regions(narrowed)
         except RegionTooLargeError:
             return cuts
         return narrowed

@@ -7,10 +7,11 @@ graph in which none matches is lowered once, as it is.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import SSAValue
 
 from luminal.dialects.graph_op import GraphOp
 from luminal.passes.cuts import Partition
@@ -90,14 +91,15 @@ class HloSearch:
         pricing = _Pricing(best, self.pricer, self.hint, self.estimates)
         tried: set[object] = set()
         while found and len(tried) < MOST[self.mode]:
-            key, (rule, _) = next(iter(found.items()))
+            key, (rule, sites) = next(iter(found.items()))
             tried.add(key)
-            changed = _rewritten(best, rule, key, self.ranks)
+            changed = _rewritten(best, rule, sites, self.ranks)
             saved = pricing.saved(best, changed)
             self.verdicts[changed.rewrites[-1]] = f"{saved:+.0%} by the model"
             if saved > GAIN:
                 best = changed
-            found = {k: v for k, v in _places(best.hlo, self.rules).items() if k not in tried}
+                found = _places(best.hlo, self.rules)
+            found = {k: v for k, v in found.items() if k not in tried}
         return best
 
 
@@ -114,13 +116,13 @@ def _places(hlo: ModuleOp, rules: tuple[HloRule, ...]) -> Places:
     return found
 
 
-def _rewritten(before: Lowered, rule: HloRule, key: object, ranks: bool) -> Lowered:
-    """The graph with a rule applied at all places of one key, lowered."""
-    hlo = before.hlo.clone()
-    _, sites = _places(hlo, (rule,))[key]
+def _rewritten(before: Lowered, rule: HloRule, sites: Sequence[Site], ranks: bool) -> Lowered:
+    """The graph with a rule applied at these places of it, lowered."""
+    values: dict[SSAValue, SSAValue] = {}
+    hlo = before.hlo.clone(values)
     types = dict.fromkeys(str(value.type) for value in sites[0].replaced)
     made = f"{rule.name}: {len(sites)} x {' '.join(types)}"
-    apply_sites(graph_of(hlo), sites, rule.build)
+    apply_sites(graph_of(hlo), [site.moved(values) for site in sites], rule.build)
     return Lowered.of(hlo, (*before.rewrites, made), ranks)
 
 

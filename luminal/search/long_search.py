@@ -111,7 +111,7 @@ class LongSearch:
             return None
         search = CutSearch(partition, machine, samples, self.chooser.forms)
         records: dict[tuple[str, str], RegionRecord] = {}
-        for formed in search.formed_regions(cuts, partition.groups(cuts)):
+        for formed in search.formed_regions(cuts):
             sizes = samples.of(formed.symbols)
             record = self._recalled(database, formed, sizes)
             if record is None:

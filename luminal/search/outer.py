@@ -276,9 +276,8 @@ class OuterSearch:
         key = frozenset(priced.regions.items())
         if key in self.states:
             return None
-        groups = self.partition.groups(priced.cuts)
         formed: dict[str, Formed] = {}
-        for each in self.prices.formed_regions(priced.cuts, groups):
+        for each in self.prices.formed_regions(priced.cuts):
             formed.setdefault(each.key, each)
         made = self.states[key] = State(priced, formed, parent, move)
         return made

@@ -79,7 +79,7 @@ def planted(partition: Partition, cuts: Cuts, seconds: Seconds) -> float:
     chooser = TimedChooser(HOST, PlantedProfiler(seconds, Clock()))
     timer = RegionTimer(chooser, MOST)
     total = 0.0
-    for formed in prices.formed_regions(cuts, partition.groups(cuts)):
+    for formed in prices.formed_regions(cuts):
         region = timer.open(formed, Samples({}))
         total += LAUNCH_SECONDS + min(seconds(formed.region, c) for c in region.seen.candidates)
     return total
@@ -257,7 +257,7 @@ def choices(long: LongSearch, partition: Partition, cuts: Cuts) -> dict[str, Cho
 
 
 def formed_of(partition: Partition, cuts: Cuts) -> list[Formed]:
-    return list(CutSearch(partition, HOST, Samples({})).formed_regions(cuts, partition.groups(cuts)))
+    return list(CutSearch(partition, HOST, Samples({})).formed_regions(cuts))
 
 
 def test_what_was_found_is_not_searched_again(partition: Partition, model: Cuts, tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ class Emitter(PrimitiveBuilder):
 
     def __init__(self, where: Block | Builder) -> None:
         super().__init__(where)
-        self._constants: dict[tuple[int, tuple[Dim, ...], DType], SSAValue] = {}
+        self.constants: dict[tuple[int, tuple[Dim, ...], DType], SSAValue] = {}
 
     def one(
         self,
@@ -53,9 +53,9 @@ class Emitter(PrimitiveBuilder):
 
     def full_bits(self, bits: int, shape: Sequence[DimLike], dtype: DType) -> SSAValue:
         key = (bits, dims(shape), dtype)
-        if key not in self._constants:
-            self._constants[key] = super().full_bits(bits, shape, dtype)
-        return self._constants[key]
+        if key not in self.constants:
+            self.constants[key] = super().full_bits(bits, shape, dtype)
+        return self.constants[key]
 
     def wrap(self, value: SSAValue) -> Expression:
         return Expression(value, self)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import cast
 
-from xdsl.ir import SSAValue
+from xdsl.ir import Operation, SSAValue
 
 from luminal.dialects.graph_op import GraphOp
 from luminal.dialects.hlo import HloBuilder
@@ -37,8 +37,13 @@ class View:
         interface = Interface.of(self.graph)
         return frozenset(constant_values(self.graph, [self.graph.block.args[n] for n in interface.constants]))
 
+    @cached_property
+    def places(self) -> dict[Operation, int]:
+        """Where each operation stands."""
+        return {op: place for place, op in enumerate(self.graph.block.ops)}
+
     def ops(self, name: str) -> list[HloOp]:
-        return [op for op in self.graph.block.ops if isinstance(op, HloOp) and op.name == name]
+        return [op for op in self.places if isinstance(op, HloOp) and op.name == name]
 
     def reader(self, value: SSAValue) -> HloOp | None:
         """The operation that alone reads a value, and reads it once."""
@@ -53,6 +58,11 @@ class Site:
 
     replaced: tuple[SSAValue, ...]
     named: Mapping[str, tuple[SSAValue, ...]] = field(default_factory=dict[str, tuple[SSAValue, ...]])
+
+    def moved(self, values: Mapping[SSAValue, SSAValue]) -> Site:
+        """The same place of a copy of the graph, whose values these are."""
+        named = {name: tuple(values[value] for value in group) for name, group in self.named.items()}
+        return Site(tuple(values[value] for value in self.replaced), named)
 
     def key(self, view: View) -> tuple[object, ...]:
         """What equal places share: types, and what is constant."""

@@ -81,7 +81,8 @@ def _columns(b: HloBuilder, whole: SSAValue, counts: Sequence[Dim]) -> list[SSAV
 
 
 def _independent(site: Site, view: View) -> bool:
-    return not depends([value for group in site.named.values() for value in group], site.replaced)
+    named = [value for group in site.named.values() for value in group]
+    return not depends(named, site.replaced, view.places)
 
 
 INDEPENDENT = Guard("no operand is computed from one of the products", _independent)
