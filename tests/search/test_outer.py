@@ -115,7 +115,7 @@ def test_it_finds_a_candidate_that_the_model_does_not_prefer(partition: Partitio
         own = as_the_model_says(region, candidate)
         return own / 4 if str(candidate.schedule) == favourite else own
 
-    found, best, _ = search(partition, model, seconds, budget=600.0)
+    found, best, _ = search(partition, model, seconds, budget=2 * BUDGET)
     assert str(found.region(key, best).best.schedule) == favourite
 
 
