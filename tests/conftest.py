@@ -50,6 +50,11 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["LUMINAL_CACHE_DIR"] = tempfile.mkdtemp(prefix=CACHE_PREFIX)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    # Slow ones first, so that no process is left with one of them while the other has nothing to do.
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
 def pytest_unconfigure(config: pytest.Config) -> None:
     del config
     folder = os.environ.get("LUMINAL_CACHE_DIR", "")

@@ -188,7 +188,9 @@ class LoopGenerator(Generator):
                         return []
                     options.append(found[: OPTIONS[found[0].nest.kind]])
         combined = list(itertools.product(finals, *options))
-        priced = [self._priced(body, final, choice, batch, row, block) for final, *choice in combined]
+        needed = needed_by_loop(self.region.table, body.loop).conditions
+        parts = [_part(shapes, needed, body, row, block) for shapes in self.priced]
+        priced = [self._priced(body, final, choice, batch, row, block, parts) for final, *choice in combined]
         candidates: list[Candidate] = []
         for number in best(priced, COARSE_COMBINATIONS if self.coarse else COMBINATIONS):
             final, *choice = combined[number]
@@ -223,21 +225,20 @@ class LoopGenerator(Generator):
         batch: Sequence[str],
         row: str,
         block: int,
+        parts: Sequence[float],
     ) -> Seconds:
-        """Of one core for the whole region."""
+        """Of one core for the whole region; `parts` of all iterations are needed, at each of the sizes."""
         inside = add_seconds([option.inside for option in choice])
         around = add_seconds([option.once for option in (final, *choice)])
         whole = add_seconds([option.whole for option in choice])
         lanes = {term: option.lane for option in choice for term in option.terms}
         crossing = self._crossing(lanes, ((option.reads, option.lane) for option in (final, *choice)))
-        needed = needed_by_loop(self.region.table, body.loop).conditions
         return tuple(
-            (within * shapes.sizes[body.outer] * _part(shapes, needed, body, row, block) + once)
-            * blocks_of(shapes, batch, row, block)
+            (within * shapes.sizes[body.outer] * part + once) * blocks_of(shapes, batch, row, block)
             + panels * shapes.sizes[body.outer] * shapes.volume(set(batch))
             + strided
-            for shapes, within, once, panels, strided in zip(
-                self.priced, inside, around, whole, crossing, strict=True
+            for shapes, part, within, once, panels, strided in zip(
+                self.priced, parts, inside, around, whole, crossing, strict=True
             )
         )
 

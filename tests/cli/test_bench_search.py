@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from benchmarks import to_markdown
 from benchmarks.search import MEASUREMENTS, soundness
 from benchmarks.search.regions import of_attention
+from luminal.bench import measure, report
 from luminal.cli import main
+from luminal.plan import choosers
 from luminal.plan.measure import HostMeasurer, MeasuredKernel
+from luminal.search.profile import Budget
 from tests.search.failing import Kernel
 
 SUITE = """
@@ -127,8 +132,36 @@ def test_a_sampled_candidate_that_is_wrong_is_reported(monkeypatch: pytest.Monke
     )
 
 
+class Here:
+    """In the place of a measurement's process: the measurement in this one.  Importing torch anew for each of them
+    would take longer than what they do; that they are told by processes is tested above."""
+
+    def __init__(
+        self, module: str, arguments: Sequence[str], threads: int, log: Path, **environment: str
+    ) -> None:
+        del log
+        self.module, self.arguments = module, arguments
+        self.environment = {**environment, "LUMINAL_THREADS": str(threads)}
+
+    def lines(self) -> Iterator[Mapping[str, Any]]:
+        said: list[str] = []
+        assert self.module == report.__name__
+        torch._dynamo.reset()
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in self.environment.items():
+                patch.setenv(name, value)
+            patch.setattr(report, "speaker", lambda: lambda message: said.append(json.dumps(message)))
+            assert report.main([*self.arguments]) == 0
+        yield from map(json.loads, said)
+
+    def close(self) -> int:
+        return 0
+
+
 @pytest.mark.slow
-def test_the_suite_search_measures_everything(tmp_path: Path) -> None:
+def test_the_suite_search_measures_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measure, "Process", Here)
+    monkeypatch.setattr(choosers, "BUDGETS", {**choosers.BUDGETS, "default": Budget()})
     status, content = run("search", tmp_path / "search.json", "--quick", "--threads", "1", "--samples", "30")
     assert status == 0, content["failed"]
     assert not content["left_out"]

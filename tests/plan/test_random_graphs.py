@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -24,12 +24,11 @@ _SETTINGS = settings(
 
 
 @pytest.fixture(scope="module", autouse=True)
-def cache(tmp_path_factory: pytest.TempPathFactory) -> None:
-    folder: Path = tmp_path_factory.mktemp("cache")
-    os.environ["LUMINAL_CACHE_DIR"] = str(folder)
-    os.environ["LUMINAL_THREADS"] = "2"
-    yield
-    del os.environ["LUMINAL_CACHE_DIR"], os.environ["LUMINAL_THREADS"]
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LUMINAL_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("LUMINAL_THREADS", "2")
+        yield
 
 
 def check(case: RandomGraph, target: str, options: CompileOptions) -> None:

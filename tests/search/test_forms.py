@@ -20,6 +20,7 @@ from luminal.search.machine import Machine
 from luminal.search.samples import Samples
 from tests.kernel.regions import Builder, Size
 from tests.kernel.test_place import run_and_compare
+from tests.search.once import enumerated, spread
 from tests.search.seeds import outputs_of_seeds
 
 LICENCES = frozenset({"reassociate", "contract", "distribute", "keep-wide"})
@@ -136,9 +137,10 @@ def test_a_form_gives_what_the_region_gives(name: str, kind: str) -> None:
 def test_schedules_of_a_form_compute_it(name: str) -> None:
     region = SPELLINGS[name]
     found = list(folding(region, LICENCES))
-    candidates = [c for c in legal_candidates(region, Machine(4, 16), Samples({"s": 70}), found) if c[0].form]
-    assert candidates
-    for candidate, form in candidates[:: max(1, len(candidates) // 4)][:4]:
+    candidates = [c for c in enumerated(region, Machine(4, 16), Samples({"s": 70}), found) if c[0].form]
+    chosen = spread(candidates, 4)
+    assert len(chosen) == 4
+    for candidate, form in chosen:
         for length in (1, 70):
             run_and_compare(form, candidate.schedule, {"s": length}, region)
 
@@ -176,9 +178,10 @@ def test_a_fold_has_both_of_its_results_stored() -> None:
         assert len(loop.loop.carries) == 2
         assert not any(term.op == "reduce" and "j" in term.reduce.indices for term in form.region.terms())
         assert not set(form.region.inner) & {term for term in form.region.terms() if "ji" in term.free}
-    candidates = [c for c in legal_candidates(region, Machine(4, 16), Samples({}), found) if c[0].form]
-    assert candidates
-    for candidate, form in candidates[:: max(1, len(candidates) // 3)][:3]:
+    candidates = [c for c in enumerated(region, Machine(4, 16), Samples({}), found) if c[0].form]
+    chosen = spread(candidates, 3)
+    assert len(chosen) == 3
+    for candidate, form in chosen:
         (root,) = candidate.schedule.roots
         assert [target.output for target in root.targets] == [0, 1]
         run_and_compare(form, candidate.schedule, {}, region)
@@ -310,9 +313,10 @@ def test_schedules_of_a_variance_compute_it(monkeypatch: pytest.MonkeyPatch) -> 
     x = b.read(0, {"i": 200, "j": 1})
     region = b.region({"i": 40, "j": 200}, [8000], [(variance(b, x, b.number(200.0)), {"i": 1})])
     found = list(folding(region, LICENCES))
-    candidates = [c for c in legal_candidates(region, Machine(4, 16), Samples({}), found) if c[0].form]
-    assert candidates
-    for candidate, form in candidates[:: max(1, len(candidates) // 3)][:3]:
+    candidates = [c for c in enumerated(region, Machine(4, 16), Samples({}), found) if c[0].form]
+    chosen = spread(candidates, 3)
+    assert len(chosen) == 3
+    for candidate, form in chosen:
         run_and_compare(form, candidate.schedule, {}, region)
 
 

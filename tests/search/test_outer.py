@@ -7,6 +7,7 @@ import math
 import random
 import re
 import statistics
+from collections.abc import Iterator
 from dataclasses import replace
 from html import escape
 from pathlib import Path
@@ -30,13 +31,22 @@ from luminal.search.purse import FOLLOWING, Purse
 from luminal.search.region_timer import RegionTimer
 from luminal.search.report_text import outer_text, shown_moves
 from luminal.search.samples import Samples
+from tests.search.once import each_region_once
 from tests.search.planted import EACH, PREPARING, Clock, PlantedProfiler, Seconds, noise
 from tests.search.test_cut_search import HOST, attention
 
+pytestmark = pytest.mark.xdist_group("outer")  # what one search has placed, the next one finds
 BUDGET = 60.0
 MOST = 96
 CALL = PREPARING + 6 * EACH
 """What one call of the profiler takes at most."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def once() -> Iterator[None]:
+    """All searches here are of one graph."""
+    with each_region_once():
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -95,9 +105,8 @@ def test_it_finds_cuts_that_the_model_does_not_prefer(partition: Partition, mode
 
 
 def test_it_finds_a_candidate_that_the_model_does_not_prefer(partition: Partition, model: Cuts) -> None:
-    _, best, _ = search(partition, model, as_the_model_says)
-    (key,) = (key for key, formed in best.formed.items() if formed.region.inner)
     found, best, _ = search(partition, model, as_the_model_says)
+    (key,) = (key for key, formed in best.formed.items() if formed.region.inner)
     pool = found.region(key, best).seen.candidates
     favourite = str(pool[40].schedule)
     assert favourite != str(pool[0].schedule)
@@ -106,7 +115,7 @@ def test_it_finds_a_candidate_that_the_model_does_not_prefer(partition: Partitio
         own = as_the_model_says(region, candidate)
         return own / 4 if str(candidate.schedule) == favourite else own
 
-    found, best, _ = search(partition, model, seconds, budget=600.0)
+    found, best, _ = search(partition, model, seconds, budget=2 * BUDGET)
     assert str(found.region(key, best).best.schedule) == favourite
 
 

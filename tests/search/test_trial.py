@@ -17,13 +17,13 @@ from luminal.dtype import bool_, f32, f64, i64
 from luminal.emit_cpu.jit import Target
 from luminal.plan.measure import HostMeasurer, host_machine
 from luminal.plan.native_kernels import KernelCompiler
-from luminal.search.candidates import legal_candidates
 from luminal.search.forms import forms
 from luminal.search.samples import Samples
 from luminal.search.trial import Trials, Wrong
 from luminal.search.trial_data import KINDS, hostile_data, hostile_sizes, ordinary_data
 from tests.kernel import regions
 from tests.kernel.test_place import CASES
+from tests.search.once import enumerated, legal
 from tests.search.test_forms import LICENCES, SPELLINGS
 
 Array = np.ndarray[Any, Any]
@@ -64,12 +64,10 @@ def check_all(region: Region, sizes: Mapping[str, int], most: int) -> None:
     """The first candidates of a region and of each of its forms, as machine code, on two threads."""
     host, trials = measurer(), Trials(region, sizes, 2, measurer().place)
     assert trials.is_valid
-    found = list(
-        legal_candidates(region, host_machine(2), Samples(dict(sizes)), list(forms(region, LICENCES)))
-    )
+    found = enumerated(region, host_machine(2), Samples(dict(sizes)), list(forms(region, LICENCES)))
     by_form = itertools.groupby(sorted(found, key=lambda trial: trial[0].form), lambda trial: trial[0].form)
     for _, trials_of_form in by_form:
-        for candidate, form in itertools.islice(trials_of_form, most):
+        for candidate, form in itertools.islice(legal(list(trials_of_form)), most):
             kernel = host.compile(form, candidate.schedule, candidate.cost)
             wrong = trials.check(0, form, candidate.schedule, bool(candidate.form), kernel)
             assert wrong is None, f"{wrong}\n{candidate.form} {candidate.schedule}"

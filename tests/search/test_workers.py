@@ -32,6 +32,7 @@ from luminal.search.workers import Crew, WorkerDiedError, WorkersUnavailableErro
 from tests.kernel import regions
 from tests.search.failing import Failing, compiler
 
+pytestmark = pytest.mark.xdist_group("workers")  # they share a crew
 HOST = Machine(8, 16)
 ROOT = Path(__file__).parents[2]
 BUDGET = Budget(3, 60.0, 0.002)
