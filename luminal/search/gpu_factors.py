@@ -1,17 +1,33 @@
-"""Factors of sums of products as numbers of the narrow dtype that the program gives them, for the matrix units.
+"""Factors of sums of products as the matrix units take them: of the program's narrow dtype, and without scalars.
 
 Terms compute narrow floats in f32 and leave roundings between operations out, as the licence keep-wide allows.  Matrix
 units multiply narrow operands many times as fast, so here the factors are rounded again, as the program says.  In a
 fold the factor is the program's times a divisor that has left the sum, which is no less than one: that rounds as far,
 where nothing overflows.
+
+    sum_k bf16(n[k] s[k] g) x[k]   ->   g sum_k bf16(n[k] s[k]) x[k]
+
+A scalar g that numbers of 8 bits or less are multiplied by leaves the sum, under the licences distribute and keep-wide:
+what is left may be what the matrix units decode themselves.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
 from dataclasses import replace
 
-from luminal.dialects.kernel.terms import Output, Region, Term, TermTable, is_narrow
+from luminal.dialects.kernel.terms import Output, Region, Term, TermTable, is_narrow, postorder
 from luminal.dtype import DType, bf16, f32
+
+Remake = Callable[[TermTable, Term, tuple[Term, ...]], Term]
+"""A term of a new table, from an old one and its new operands."""
+
+
+def prepared_factors(region: Region, licences: Collection[str]) -> Region:
+    """A region, or form of one, with its factors as the matrix units take them best; itself where nothing changes."""
+    if {"distribute", "keep-wide"} <= {*licences} and not region.is_strict:
+        region = free_scalars(region)
+    return round_factors(region)
 
 
 def round_factors(region: Region) -> Region:
@@ -20,23 +36,80 @@ def round_factors(region: Region) -> Region:
     if dtype is None:
         return region
     is_form = bool(region.parents)
-    table, copies = TermTable(), dict[Term, Term]()
-    for term in region.terms():
-        operands = tuple(copies[operand] for operand in term.operands)
+
+    def remake(table: TermTable, term: Term, operands: tuple[Term, ...]) -> Term:
         if term.factors and all(
             is_narrow(factor) or _rounds(factor, dtype, is_form) for factor in term.factors
         ):
-            factors = (_rounded(table, copies[factor], dtype) for factor in term.factors)
+            factors = (_rounded(table, factor, dtype) for factor in operands[0].operands)
             operands = (table.apply("mul", tuple(factors), None, f32),)
-        copies[term] = table.make(term.op, operands, term.attribute, term.dtype, term.free)
+        return table.make(term.op, operands, term.attribute, term.dtype, term.free)
+
+    return replace(_remade(region, remake), factors=None)
+
+
+def free_scalars(region: Region) -> Region:
+    """A region with its sums multiplied by the scalars that their factors of few bits were; itself without such."""
+    if not any(_parts(factor)[1] for term in region.terms() for factor in term.factors):
+        return region
+
+    def remake(table: TermTable, term: Term, operands: tuple[Term, ...]) -> Term:
+        parts = [_parts(factor) for factor in operands[0].operands] if term.factors else []
+        scalars = [scalar for _, found in parts for scalar in found]
+        if scalars:
+            rests = tuple(_without(table, factor, found) for factor, found in parts)
+            operands = (table.apply("mul", rests, None, f32),)
+        total = table.make(term.op, operands, term.attribute, term.dtype, term.free)
+        for scalar in scalars:
+            total = table.apply("mul", (total, scalar), None, f32)
+        return total
+
+    return _remade(region, remake)
+
+
+def _remade(region: Region, remake: Remake) -> Region:
+    table, copies = TermTable(), dict[Term, Term]()
+    for term in region.terms():
+        copies[term] = remake(table, term, tuple(copies[operand] for operand in term.operands))
 
     def output(old: Output) -> Output:
         dynamic, guard = (None if term is None else copies[term] for term in (old.dynamic, old.guard))
         return replace(old, term=copies[old.term], dynamic=dynamic, guard=guard)
 
     outputs = [output(each) for each in region.outputs]
-    kept = [copies[term] for term in region.inner if term in copies]
-    return replace(region, table=table, outputs=outputs, inner=kept, factors=None)
+    needed = set(postorder(term for each in outputs for term in each.terms))
+    kept = [copies[term] for term in region.inner if copies.get(term) in needed]
+    return replace(region, table=table, outputs=outputs, inner=kept)
+
+
+def _parts(factor: Term) -> tuple[Term, tuple[Term, ...]]:
+    """A factor and the scalars in it that may leave its sum: f32 numbers beside what is computed from bytes."""
+    scalars = tuple(_scalars(factor))
+    sizes = [term.dtype.bits for term in postorder([factor]) if term.op == "load" and term not in scalars]
+    return factor, scalars if sizes and max(sizes) <= 8 else ()
+
+
+def _scalars(factor: Term) -> list[Term]:
+    if _keeps_range(factor):
+        return _scalars(factor.operands[0])
+    if factor.op != "mul":
+        return [factor] if factor.op == "load" and factor.dtype is f32 and not factor.free else []
+    return [scalar for operand in factor.operands for scalar in _scalars(operand)]
+
+
+def _keeps_range(term: Term) -> bool:
+    """Whether a term is a conversion between floats with f32's range."""
+    return term.op == "cast" and all(t.dtype in (f32, bf16) for t in (term, term.operands[0]))
+
+
+def _without(table: TermTable, factor: Term, scalars: Collection[Term]) -> Term:
+    """A factor as it is without some scalars."""
+    if not scalars or not (_keeps_range(factor) or factor.op == "mul"):
+        return factor
+    rests = [_without(table, operand, scalars) for operand in factor.operands if operand not in scalars]
+    if factor.op == "mul" and len(rests) == 1:
+        return rests[0]
+    return table.make(factor.op, tuple(rests), factor.attribute, factor.dtype)
 
 
 def _rounds(factor: Term, dtype: DType, is_form: bool) -> bool:
