@@ -34,6 +34,8 @@ from benchmarks.gpu_traffic import MOST_TRAFFIC, token_traffic
 ROOT = Path(__file__).resolve().parents[1]
 TOTAL = 465.0
 """Seconds of all sections together."""
+CANDIDATES = 12
+"""As many of a product as descriptors are among."""
 
 
 # ---- what is checked -------------------------------------------------------------------------------------------
@@ -72,6 +74,17 @@ def products(bench: Bench) -> Iterator[Row]:
         inputs = bench.randn(m, k), bench.randn(n, k)
         work = {"flop": 2.0 * m * n * k, "bytes": 2.0 * (m * k + n * k + m * n)}
         yield from bench.compare(f"product bf16 {m}x{n}x{k}", torch.nn.functional.linear, inputs, 2e-2, work)
+
+
+def described(bench: Bench) -> Iterator[Row]:
+    """A product among whose candidates are those with descriptors, which the default leaves out: do they run?"""
+    m, n, k = (bench.size(4096, 32) for _ in "mnk")
+    x, w = bench.randn(m, k), bench.randn(n, k)
+    run = bench.luminal(torch.nn.functional.linear, candidates=CANDIDATES)
+    case = f"product bf16 {m}x{n}x{k}, {CANDIDATES} candidates"
+    error = relative_error(run(x, w), torch.nn.functional.linear(x, w))
+    row = bench.row(case, "luminal", lambda: run(x, w), {"flop": 2.0 * m * n * k})
+    yield row | {"error": error, "ok": row["ok"] and error <= 2e-2}
 
 
 def narrow_products(bench: Bench) -> Iterator[Row]:
@@ -175,6 +188,7 @@ SECTIONS = {
     "narrow products": Section(narrow_products, 35),
     "norms": Section(norms, 40),
     "fp8": Section(partial(decode, weights="fp8"), 50),
+    "descriptors": Section(described, 40),
     "product": Section(product, 25),
     "traffic": Section(traffic, 60),
 }

@@ -29,7 +29,8 @@ from luminal.dim import as_dim
 from luminal.dtype import DType, from_bits, i64
 from luminal.emit_triton.addresses import Addresses
 from luminal.emit_triton.arithmetic import Arithmetic
-from luminal.emit_triton.contract import starts_from_zero, write_contract
+from luminal.emit_triton.contract import starts_from_zero, turned, write_contract
+from luminal.emit_triton.descriptors import Box, boxes_of
 from luminal.emit_triton.eights import held_as
 from luminal.emit_triton.kernel import Options
 from luminal.emit_triton.sizes import LARGEST, fits_32
@@ -63,6 +64,24 @@ class BlockWriter:
         self.values: dict[SSAValue, Value] = {}
         self.near: dict[SSAValue, Value] = {}
         self.constants: set[str] = set()
+        self.boxes: dict[LoadOp, tuple[str, Box]] = {}
+
+    def describe(self, ops: Sequence[Operation]) -> None:
+        """Lines that describe the tensors of which blocks are loaded as boxes, one for each shape of a box."""
+        known: dict[tuple[object, ...], str] = {}
+        for op, box in boxes_of(ops, self.options.eights).items():
+            sides = [(side.stride, side.size, side.extent) for side in box.sides]
+            key = (op.reference, box.offset, *sides)
+            if key not in known:
+                name = self.references[op.reference]
+                start = f"{name} + {box.offset}" if box.offset else name
+                columns = [[self.addresses.size(s.size) for s in box.sides]]
+                columns += [[self.addresses.size(s.stride) for s in box.sides]]
+                columns += [[str(s.extent) for s in box.sides]]
+                lists = [f"[{', '.join(column)}]" for column in columns]
+                text = call("tl.make_tensor_descriptor", start, *lists)
+                known[key] = self.lines.let(f"{name}_tensor", text)
+            self.boxes[op] = (known[key], box)
 
     def value(self, value: SSAValue) -> Value:
         if value not in self.values and isinstance(value.owner, ConstantOp | DimensionOp):
@@ -188,6 +207,9 @@ class BlockWriter:
 
     def _load(self, op: LoadOp) -> None:
         dtype = op.tile.dtype
+        if op in self.boxes:
+            self.values[op.result] = self._load_box(op)
+            return
         pointer, mask = self._pointer(op, op.tile.axes), self._mask(op)
         axes = self.addresses.axes([*pointer.axes, *(mask.axes if mask else ())])
         arguments = [pointer.spread(axes)]
@@ -196,6 +218,27 @@ class BlockWriter:
         text = call("tl.load", *arguments) + (".to(tl.int1)" if dtype.is_bool else "")
         name = self.lines.let(f"{self.references[op.reference]}_{'block' if axes else 'value'}", text)
         self.values[op.result] = Value(name, axes)
+
+    def _load_box(self, op: LoadOp) -> Value:
+        tensor, box = self.boxes[op]
+        starts = [
+            self.addresses.affine(
+                [variable for variable, _ in side.moves],
+                [as_dim(count) for _, count in side.moves],
+                (),
+                (),
+                as_dim(0),
+                wide=False,
+            ).text
+            for side in box.sides
+        ]
+        text = f"{tensor}.load([{', '.join(starts)}])"
+        if len(box.axes) < len(box.sides):
+            text = f"{text}.reshape({shape_text(box.axes)})"
+        axes = self.addresses.axes(box.axes)
+        if axes != box.axes:
+            text = turned(text, box.axes, axes)
+        return Value(self.lines.let(f"{self.references[op.reference]}_block", text), axes)
 
     def _store(self, op: StoreOp) -> None:
         axes = self.addresses.axes(op.tile.axes)

@@ -11,7 +11,7 @@ from xdsl.ir import SSAValue
 from luminal.dialects.kernel.placed import ApplyOp, ConstantOp, ContractOp, LoadOp
 from luminal.dialects.kernel.placed_base import tile_of
 from luminal.dialects.kernel.placed_types import TileAxis
-from luminal.dtype import DType, f32, f64
+from luminal.dtype import DType, f32, f64, u8
 from luminal.emit_triton.arithmetic import NARROW
 from luminal.emit_triton.operands import EIGHTS, narrowest
 from luminal.emit_triton.scaled import groups_of, scaled_factor
@@ -133,7 +133,7 @@ def _product(text: str, found: Axes, out: Axes, groups: Sequence[Axes]) -> tuple
     if merges:
         text = f"{text}.reshape({shape_text(found)})"
     if found != wanted:
-        text = _turned(text, found, wanted)
+        text = turned(text, found, wanted)
     return Value(text, wanted), not merges and found == wanted
 
 
@@ -156,7 +156,8 @@ def _scaled_dot(
     groups = [groups_of(factor, inner) for factor in factors]
     guards = guards_of(op.mask) if op.mask is not None else set[SSAValue]()
     is_zero = mask is TRUE or all(_is_zero_outside(factor.bytes.result, guards) for factor in factors)
-    if groups[0] is None or groups[0] != groups[1] or not is_zero:
+    sizes = {factor.format.group for factor in factors}
+    if groups[0] is None or groups[0] != groups[1] or len(sizes) > 1 or not is_zero:
         return None
     within = [factor.within for factor in factors]
     last = next((axis for axis in within if axis is not None), None)
@@ -168,10 +169,12 @@ def _scaled_dot(
         numbers, scales = (writer.value(load.result) for load in (factor.bytes, factor.scales))
         if {*numbers.axes} != {*side, *packed} or {*scales.axes} != {*side, *groups[0]}:
             return None
+        seen = factor.format.scale
+        kind = f".to({type_text(seen)}, bitcast=True)" if seen and factor.scales.tile.dtype is u8 else ""
         arguments += [
             _regroup(numbers, order_of_side),
-            _regroup(scales, [side, groups[0]]),
-            f'"{factor.format}"',
+            f"{atom(_regroup(scales, [side, groups[0]]))}{kind}",
+            f'"{factor.format.numbers}"',
         ]
     return call("tl.dot_scaled", *arguments)
 
@@ -199,14 +202,15 @@ def _is_zero_outside(value: SSAValue, guards: set[SSAValue]) -> bool:
 def _regroup(value: Value, groups: Sequence[Axes]) -> str:
     """A block with one dimension for each group of its axes."""
     flat = tuple(axis for group in groups for axis in group)
-    text = value.text if flat == value.axes else _turned(value.text, value.axes, flat)
+    text = value.text if flat == value.axes else turned(value.text, value.axes, flat)
     if all(len(group) == 1 for group in groups):
         return text
     sizes = ", ".join(str(math.prod(axis.extent for axis in group)) for group in groups)
     return f"{atom(text)}.reshape([{sizes}])"
 
 
-def _turned(text: str, axes: Axes, wanted: Axes) -> str:
+def turned(text: str, axes: Axes, wanted: Axes) -> str:
+    """A block with its axes in another order."""
     if len(axes) == 2:
         return call("tl.trans", text)
     return call("tl.permute", text, f"[{', '.join(str(axes.index(axis)) for axis in wanted)}]")

@@ -118,32 +118,48 @@ class _Emitter:
         reassociates = any(licence.data == "reassociate" for licence in self.function.licences)
         met = meetings(self.function, ops)
         writer = BlockWriter(lines, _axis_order(ops), self.references, met, reassociates, self.options)
-        grid = as_dim(1)
-        if isinstance(ops[0], ParallelOp):
-            grid = self._grid(ops[0], writer)
-            ops = list(ops[0].body.block.ops)
-        writer.addresses.declare_ranges()
-        _write_ops(writer, ops)
+        if self.options.describes:
+            writer.describe(ops)
+        grid = self._body(ops, writer)
         source = "import triton\nimport triton.language as tl\n" + helper_text(writer.helpers)
         source += f"\n\n@triton.jit\ndef {call(name, *names)}:\n" + "\n".join(lines.lines) + "\n"
         return TritonKernel(name, source, parameters, grid, self.options)
 
-    def _grid(self, op: ParallelOp, writer: BlockWriter) -> Dim:
-        """The number of programs; lines that say which iteration a program is."""
+    def _body(self, ops: Sequence[Operation], writer: BlockWriter) -> Dim:
+        """The lines of a kernel; how many programs there are."""
+        ranges = writer.addresses.declare_ranges
+        if not isinstance(ops[0], ParallelOp):
+            ranges()
+            _write_ops(writer, ops)
+            return as_dim(1)
+        inner, most = list(ops[0].body.block.ops), self.options.programs
+        if not most:
+            places = self._grid(ops[0], writer, "tl.program_id(0)")
+            ranges()
+            _write_ops(writer, inner)
+            return places
+        lines, places = writer.lines, product(_counts(ops[0]))
+        place = lines.fresh("place")
+        size = writer.addresses.size(places)
+        lines.add(f"for {place} in tl.range(tl.program_id(0), {size}, {most}, flatten=True):")
+        with lines.indented():
+            self._grid(ops[0], writer, place)
+            ranges()
+            _write_ops(writer, inner)
+        return dim_min(places, most)
+
+    def _grid(self, op: ParallelOp, writer: BlockWriter, number: str) -> Dim:
+        """The number of places; lines that say which iteration is the place of a number."""
         addresses, lines = writer.addresses, writer.lines
-        counts: list[Dim] = []
-        for attribute in op.loops:
-            loop = attribute.data
-            left = (loop.size + (loop.weight - 1)) // loop.weight
-            counts.append(left if loop.extent is None else dim_min(left, loop.extent))
+        counts = _counts(op)
         variables = list(op.body.block.args)
         for variable, attribute in zip(variables, op.loops, strict=True):
             addresses.declare(variable, attribute.data)
         if len(variables) > 1:
             rest = lines.fresh("program")
-            lines.add(f"{rest} = tl.program_id(0)")
+            lines.add(f"{rest} = {number}")
         else:
-            rest = "tl.program_id(0)"
+            rest = number
         names = [addresses.variables[variable] for variable in variables]
         sizes = [atom(addresses.size(count)) for count in counts]
         if len(names) > 1 and self.options.group > 1:
@@ -157,6 +173,16 @@ class _Emitter:
                 f"{names[0]} = {call('tl.cast', rest, 'tl.int64') if variables[0] in addresses.wide else rest}"
             )
         return product(counts)
+
+
+def _counts(op: ParallelOp) -> list[Dim]:
+    """The iterations of each loop of a grid."""
+    counts: list[Dim] = []
+    for attribute in op.loops:
+        loop = attribute.data
+        left = (loop.size + (loop.weight - 1)) // loop.weight
+        counts.append(left if loop.extent is None else dim_min(left, loop.extent))
+    return counts
 
 
 def _write_group(lines: Lines, program: str, names: Sequence[str], sizes: Sequence[str], group: int) -> str:

@@ -46,7 +46,9 @@ class Options:
     And what the text may use: `eights`, the names of floats of 8 bits that the target converts and multiplies; others
     are bit patterns, which are decoded.  `scaled`: the formats of numbers that it multiplies with scales beside them.
     `undotted`: the dtypes that `tl.dot` does not take.  `group`: how many steps of the grid's last loop but one are
-    taken for each of the last, so that programs that run together share more of what they read.
+    taken for each of the last, so that programs that run together share more of what they read.  `describes`: whether
+    blocks of products are loaded by descriptors.  `programs`: how many there are at most, each of which then goes over
+    several places of the grid in turn; 0: one for each place.
     """
 
     warps: int = 4
@@ -56,6 +58,8 @@ class Options:
     scaled: frozenset[str] = frozenset()
     undotted: frozenset[str] = frozenset()
     group: int = 1
+    describes: bool = False
+    programs: int = 0
 
 
 @dataclass(frozen=True, slots=True)

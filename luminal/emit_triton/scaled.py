@@ -1,4 +1,4 @@
-"""Factors that are numbers of few bits times a power of two for each group: what `tl.dot_scaled` multiplies as it is.
+"""Factors that are numbers of few bits times a scale for each group of them: what `tl.dot_scaled` multiplies as it is.
 
 Nothing is known by name.  What a factor is follows from its values: the one byte that its number, or its scale, is
 computed from is given all 256 values, and the results are those of a format.
@@ -19,11 +19,9 @@ from luminal.dialects.kernel.elementwise import evaluate_elementwise
 from luminal.dialects.kernel.placed import ApplyOp, ConstantOp, IndexOp, LoadOp
 from luminal.dialects.kernel.placed_base import tile_of
 from luminal.dialects.kernel.placed_types import TileAxis
-from luminal.dtype import bf16, from_bits, u8
+from luminal.dtype import DType, bf16, f8e4m3fn, from_bits, u8
 from luminal.emit_triton.operands import EIGHTS
 
-GROUP = 32
-"""Elements that share a scale."""
 Array = np.ndarray[Any, Any]
 BYTES = np.arange(256, dtype=np.uint8)
 NIBBLES = np.stack([BYTES & 15, BYTES >> 4], 1)
@@ -33,7 +31,27 @@ NUMBERS: dict[str, Array] = {
     "e2m1": NIBBLES.view(ml_dtypes.float4_e2m1fn).astype(np.float32),
 }
 """The numbers of each byte of a format, the first one of its lowest bits."""
-SCALES = BYTES.view(ml_dtypes.float8_e8m0fnu).astype(np.float32)[:, None]
+POWERS = BYTES.view(ml_dtypes.float8_e8m0fnu).astype(np.float32)[:, None]
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """The name in NUMBERS of a format's numbers, the value of each byte of a scale, how many numbers share one, and the
+    dtype that Triton is to see a scale's byte as, where that says what it means."""
+
+    numbers: str
+    scales: Array
+    group: int
+    scale: DType | None = None
+
+
+FORMATS = {
+    "e4m3": Format("e4m3", POWERS, 32),
+    "e5m2": Format("e5m2", POWERS, 32),
+    "e2m1": Format("e2m1", POWERS, 32),
+    "nvfp4": Format("e2m1", NUMBERS["e4m3"], 16, f8e4m3fn),
+}
+"""By the names that targets have for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +60,7 @@ class Scaled:
 
     bytes: LoadOp
     scales: LoadOp
-    format: str
+    format: Format
     within: TileAxis | None
 
 
@@ -55,18 +73,18 @@ def scaled_factor(value: SSAValue, formats: Collection[str]) -> Scaled | None:
         of_scale, of_number = _leaves(scale), _leaves(number)
         if of_scale is None or of_number is None or of_scale[1] is not None:
             continue
-        if not _is_same(_values(scale, None), SCALES):
-            continue
-        within = of_number[1]
-        for name in formats:
-            table = NUMBERS[name]
-            if (within is not None) == (table.shape[1] > 1) and _is_same(_values(number, within), table):
-                return Scaled(of_number[0], of_scale[0], name, within)
+        within, scales = of_number[1], _values(scale, None)
+        for format in (FORMATS[name] for name in formats):
+            table = NUMBERS[format.numbers]
+            if (within is not None) != (table.shape[1] > 1) or not _is_same(scales, format.scales):
+                continue
+            if _is_same(_values(number, within), table):
+                return Scaled(of_number[0], of_scale[0], format, within)
     return None
 
 
 def _unrounded(value: SSAValue) -> SSAValue:
-    """What a factor was before it went through bf16, which holds every number of a format times a power of two."""
+    """What a factor was before it went through bf16, which holds every number of a format times any of its scales."""
     owner = value.owner
     while (
         isinstance(owner, ApplyOp)
@@ -150,7 +168,7 @@ def _is_same(found: Array, table: Array) -> bool:
 
 
 def groups_of(factor: Scaled, inner: Collection[TileAxis]) -> tuple[TileAxis, ...] | None:
-    """The axes of the scales among those summed over; None where they are none, or no scale for each group of 32."""
+    """The axes of the scales among those summed over; None where they are none, or no scale for each group."""
     scales = tuple(axis for axis in inner if axis in factor.scales.tile.axes)
     size = math.prod(axis.extent for axis in inner) // math.prod(axis.extent for axis in scales)
-    return scales if scales and size == GROUP else None
+    return scales if scales and size == factor.format.group else None

@@ -32,7 +32,7 @@ from luminal.passes.region_graph import CheckStep, OpaqueStep, RegionGraph, Regi
 from luminal.passes.value_graph import Interface
 from luminal.plan.assemble import outline_of
 from luminal.plan.build import KernelFacts, build_plan
-from luminal.plan.gpu_code import GpuCode, GpuLaunch
+from luminal.plan.gpu_code import SCRATCH_ALIGNMENT, GpuCode, GpuLaunch
 from luminal.plan.plan import Plan
 from luminal.runtimes.gpu_device import Code
 from luminal.runtimes.reference import graph_of
@@ -44,8 +44,8 @@ from luminal.search.samples import Samples, sample_sizes
 
 TRIES = 12
 """Candidates of a region that are compiled, until one is not refused; after them plain loops."""
-SCRATCH = ("global_scratch_size", "profile_scratch_size")
-"""Memory that Triton's convention lets a kernel ask its launcher for."""
+SCRATCH = "global_scratch_size"
+"""Bytes that each program asks its launcher for, where it describes tensors."""
 ALIGNMENT = 256
 """Bytes that each workspace begins at a multiple of."""
 
@@ -55,7 +55,8 @@ class GpuFunction:
     """What computes a region: launches in order, each with its machine code, under one candidate.
 
     `workspaces`: where each of its workspaces begins in the plan's block, in bytes, dims over the kernels' symbols;
-    `refused`: why candidates before this one were not taken.
+    `scratch`: where that of each launch does, if its programs ask for any; `refused`: why candidates before this one
+    were not taken.
     """
 
     name: str
@@ -63,6 +64,7 @@ class GpuFunction:
     kernels: tuple[TritonKernel, ...]
     compiled: tuple[CompiledKernel, ...]
     workspaces: tuple[Dim, ...]
+    scratch: tuple[Dim | None, ...]
     workspace_bytes: Dim
     refused: tuple[str, ...]
 
@@ -87,10 +89,9 @@ class GpuProgram:
 def code_of(function: GpuFunction, target: GpuTarget) -> GpuCode:
     """What a function launches."""
     launches: list[GpuLaunch] = []
-    for kernel, compiled in zip(function.kernels, function.compiled, strict=True):
-        scratch = [name for name in SCRATCH if compiled.metadata.get(name)]
-        if scratch:
-            raise CompileError(f"kernel {kernel.name} wants {', '.join(scratch)}, which no launch provides")
+    for kernel, compiled, scratch in zip(function.kernels, function.compiled, function.scratch, strict=True):
+        if compiled.metadata.get("profile_scratch_size"):
+            raise CompileError(f"kernel {kernel.name} wants memory for a profile, which no launch provides")
         code = Code(
             compiled.binary,
             compiled.metadata["name"],
@@ -98,7 +99,7 @@ def code_of(function: GpuFunction, target: GpuTarget) -> GpuCode:
             compiled.resources.shared,
             tuple(map(signature_type, kernel.parameters)),
         )
-        launches.append(GpuLaunch(code, kernel.grid))
+        launches.append(GpuLaunch(code, kernel.grid, scratch))
     symbols = tuple(function.candidate.function.symbols.data)
     return GpuCode(symbols, function.workspaces, tuple(launches))
 
@@ -227,7 +228,9 @@ def _chosen(
             error = failed
             refused.append(f"{candidate}: {failed.reason}")
             continue
-        function = GpuFunction(name, candidate, kernels, compiled, *_workspaces(kernels[0]), tuple(refused))
+        function = GpuFunction(
+            name, candidate, kernels, compiled, *_workspaces(kernels, compiled), tuple(refused)
+        )
         reasons = [reason for each in compiled if (reason := refusal(each.resources, target)) is not None]
         if not reasons:
             found.append(function)
@@ -245,13 +248,25 @@ def _chosen(
     return found
 
 
-def _workspaces(kernel: TritonKernel) -> tuple[tuple[Dim, ...], Dim]:
-    """Where each workspace begins, and how many bytes there are."""
-    offsets: list[Dim] = []
+def _workspaces(
+    kernels: Sequence[TritonKernel], compiled: Sequence[CompiledKernel]
+) -> tuple[tuple[Dim, ...], tuple[Dim | None, ...], Dim]:
+    """Where each workspace begins, and the scratch memory of each launch, and how many bytes there are."""
     total = as_dim(0)
-    for parameter in kernel.parameters:
-        if parameter.is_workspace and parameter.elements is not None:
-            offsets.append(total)
-            size = parameter.elements * parameter.dtype.size_bytes
-            total = total + (size + (ALIGNMENT - 1)) // ALIGNMENT * ALIGNMENT
-    return tuple(offsets), total
+
+    def begins(size: Dim) -> Dim:
+        nonlocal total
+        offset = total
+        total = total + (size + (ALIGNMENT - 1)) // ALIGNMENT * ALIGNMENT
+        return offset
+
+    offsets = tuple(
+        begins(parameter.elements * parameter.dtype.size_bytes)
+        for parameter in kernels[0].parameters
+        if parameter.is_workspace and parameter.elements is not None
+    )
+    wanted = [(kernel.grid, each.metadata.get(SCRATCH, 0)) for kernel, each in zip(kernels, compiled)]
+    scratch = tuple(
+        begins(programs * size + SCRATCH_ALIGNMENT) if size else None for programs, size in wanted
+    )
+    return offsets, scratch, total

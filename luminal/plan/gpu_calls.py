@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from luminal.plan.gpu_code import GpuCode
+from luminal.plan.gpu_code import GpuCode, GpuLaunch
 from luminal.plan.plan import KernelStep, LibraryStep, Plan, PlanValue
 
 
@@ -28,15 +28,19 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One launch: a function of the device, programs, the places of its pointers, and its sizes."""
+    """One launch: a function of the device, programs, the places of its pointers, and its sizes; `block`: where the
+    step's own memory begins."""
 
     function: Any
+    launch: GpuLaunch
     programs: int
     pointers: tuple[Place, ...]
-    sizes: tuple[int, ...]
+    sizes: Mapping[str, int]
+    block: Place
 
     def arguments(self, bases: Sequence[int]) -> list[int]:
-        return [*(place.address(bases) for place in self.pointers), *self.sizes]
+        scratch = self.launch.scratch_arguments(self.block.address(bases), self.sizes)
+        return [*(place.address(bases) for place in self.pointers), *self.sizes.values(), *scratch]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +107,8 @@ def sized_plan(
         pointers += [Place(bases.arena, first + offset.evaluate(sizes)) for offset in code.workspaces]
         counts = [(launch.programs.evaluate(sizes), launch) for launch in code.launches]
         return [
-            Call(function, count, tuple(pointers), tuple(sizes.values()))
-            for (count, _), function in zip(counts, functions[step.kernel], strict=True)
+            Call(function, launch, count, tuple(pointers), sizes, Place(bases.arena, first))
+            for (count, launch), function in zip(counts, functions[step.kernel], strict=True)
             if count > 0
         ]
 

@@ -9,13 +9,24 @@ from typing import Any
 from luminal.dim import Dim, Symbol, parse_dim
 from luminal.runtimes.gpu_device import Code
 
+SCRATCH_ALIGNMENT = 128
+"""Bytes that the address of scratch memory is made a multiple of."""
+
 
 @dataclass(frozen=True, slots=True)
 class GpuLaunch:
-    """One kernel: `programs` of it run, a dim over the function's symbols."""
+    """One kernel: `programs` of it run, a dim over the function's symbols.  `scratch`: where its programs have memory
+    for what they describe to the device, in bytes from the start of the step's block; None where they need none."""
 
     code: Code
     programs: Dim
+    scratch: Dim | None = None
+
+    def scratch_arguments(self, block: int, sizes: Mapping[str, int]) -> list[int]:
+        """The address of that memory, behind all other arguments, for the address of the step's block."""
+        if self.scratch is None:
+            return []
+        return [-(-(block + self.scratch.evaluate(sizes)) // SCRATCH_ALIGNMENT) * SCRATCH_ALIGNMENT]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +54,7 @@ def code_to_json(code: GpuCode, keep: Callable[[bytes], str]) -> dict[str, Any]:
                 "shared_bytes": launch.code.shared,
                 "signature": launch.code.signature,
                 "grid": str(launch.programs),
+                "scratch": None if launch.scratch is None else str(launch.scratch),
             }
             for launch in code.launches
         ],
@@ -66,6 +78,7 @@ def code_from_json(data: Mapping[str, Any], find: Callable[[str], bytes]) -> Gpu
                     tuple(launch["signature"]),
                 ),
                 parse_dim(launch["grid"], known),
+                None if launch["scratch"] is None else parse_dim(launch["scratch"], known),
             )
             for launch in data["launches"]
         ),

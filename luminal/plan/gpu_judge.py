@@ -119,7 +119,8 @@ class _Run:
             programs = launch.programs.evaluate(sizes)
             if programs <= 0:
                 continue
+            arguments = [*pointers, *sizes.values(), *launch.scratch_arguments(first, sizes)]
             try:
-                self._device.launch(function, programs, [*pointers, *sizes.values()], stream)
+                self._device.launch(function, programs, arguments, stream)
             except DriverError as error:
                 raise DriverError(f"{error}, in {self._function.candidate}") from error

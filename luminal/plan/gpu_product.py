@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from luminal.dialects.tensor_type import TensorType
+from luminal.dim import Dim
 from luminal.emit_triton.aot import CompiledKernel, signature_type, triton_version
 from luminal.emit_triton.emit import ALIGNMENT
 from luminal.emit_triton.kernel import PREFIX, Parameter, TritonKernel
@@ -28,7 +29,8 @@ from luminal.plan.plan import LibraryStep, PlanStep, plan_to_json
 from luminal.plan.product_folder import ProductData, write_folder
 
 TRAILING = ("global scratch", "profile scratch")
-"""Pointers that Triton's calling convention adds behind a kernel's own parameters; null, since their sizes are 0."""
+"""Pointers that Triton's calling convention adds behind a kernel's own parameters: null where a program needs 0 bytes,
+else the address of so many for each program, `scratch` bytes behind the workspaces' block, the next multiple of 128."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +125,7 @@ def _step(step: PlanStep) -> dict[str, Any]:
 
 
 def _function(program: GpuProgram, function: GpuFunction) -> dict[str, Any]:
-    launches = zip(function.kernels, function.compiled, strict=True)
+    launches = zip(function.kernels, function.compiled, function.scratch, strict=True)
     return {
         "form": function.candidate.form,
         "schedule": str(function.candidate.schedule),
@@ -131,17 +133,20 @@ def _function(program: GpuProgram, function: GpuFunction) -> dict[str, Any]:
         "workspace_bytes": str(function.workspace_bytes),
         "symbols": [[s.name, s.minimum, s.maximum] for s in function.candidate.function.symbols.data],
         "workspaces": [str(offset) for offset in function.workspaces],
-        "launches": [_launch(program, kernel, compiled) for kernel, compiled in launches],
+        "launches": [_launch(program, *launch) for launch in launches],
         "refused": function.refused,
     }
 
 
-def _launch(program: GpuProgram, kernel: TritonKernel, compiled: CompiledKernel) -> dict[str, Any]:
+def _launch(
+    program: GpuProgram, kernel: TritonKernel, compiled: CompiledKernel, scratch: Dim | None
+) -> dict[str, Any]:
     target, metadata = program.target, compiled.metadata
     return {
         "file": f"kernels/{kernel.name}.{BINARY[target.backend]}",
         "symbol": metadata["name"],
         "grid": str(kernel.grid),
+        "scratch": None if scratch is None else str(scratch),
         "threads": compiled.resources.warps * target.machine.warp,
         "shared_bytes": compiled.resources.shared,
         "parameters": [_parameter(parameter) for parameter in kernel.parameters],

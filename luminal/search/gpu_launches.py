@@ -141,9 +141,10 @@ class _Counter:
     def _find_scaled(self, op: ContractOp) -> None:
         """A product whose factors the matrix units decode: what decodes them does not run."""
         found = [scaled_factor(value, self.machine.scaled) for value in (op.left, op.right)]
-        if None in found:
+        formats = [factor.format for factor in found if factor is not None]
+        if len(formats) < 2 or formats[0].group != formats[1].group:
             return
-        is_short = all(factor is not None and factor.format == "e2m1" for factor in found)
+        is_short = all(each.numbers == "e2m1" for each in formats)
         self.scaled[op] = "f4e2m1" if is_short else "f8e4m3fn"
         stack = [op.left, op.right]
         while stack:

@@ -50,7 +50,10 @@ class GpuMachine:
     latency: float = 0.7e-6
     """Seconds from asking memory to the answer."""
     scaled: frozenset[str] = frozenset()
-    """The formats of numbers that it multiplies with a scale for each group of 32 of them."""
+    """The formats of numbers that it multiplies with a scale for each group of them (`emit_triton/scaled.py`)."""
+
+    describes: bool = False
+    """Whether one instruction loads a block of a tensor that a descriptor describes."""
 
     undotted: frozenset[str] = frozenset()
     """The dtypes of whose blocks no product can be compiled: they are multiplied and summed in full."""

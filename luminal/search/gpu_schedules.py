@@ -169,7 +169,7 @@ class _Group:
     def _products(self, product: Contraction) -> Iterator[Splits]:
         """Tiles of the largest sum of products; what other products of the region need stays whole."""
         rows, columns = (self._own(side) for side in (product.rows, product.columns))
-        sums = [index for index in product.sums if index not in self.carried]
+        sums = sorted((i for i in product.sums if i not in self.carried), key=self._reach, reverse=True)
         shortest = min(self.shapes.volume(set(side)) for side in (product.rows, product.columns))
         tiles = TILES if shortest >= PADDED else VECTOR_TILES
         flip = self.shapes.volume(set(product.rows)) > self.shapes.volume(set(product.columns))
@@ -178,6 +178,11 @@ class _Group:
                 one, other = other, one
             found = self._tile(rows, one, tiles is TILES) | self._tile(columns, other, tiles is TILES)
             yield found | self._tile(sums, depth, tiles is TILES)
+
+    def _reach(self, index: str) -> int:
+        """The longest step that an index takes through what is loaded."""
+        loads = [term for term in self.shapes.below(self.roots, self.stops) if term.op == "load"]
+        return max((abs(self.shapes.stride(load, index) or 0) for load in loads), default=0)
 
     def _own(self, side: Sequence[str]) -> list[str]:
         """The indices of a side that a program may have blocks of."""

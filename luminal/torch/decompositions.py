@@ -15,6 +15,8 @@ from torch._decomp import decompositions as torch_decompositions
 from torch._decomp.decompositions import upsample_compute_output_size
 from torch._prims_common import suggest_memory_format
 
+from luminal.torch.gpu_attention import ATTENTION
+
 KEPT = (
     "scaled_dot_product",  # attention is one hlo op; the decomposition also drops fully masked rows' zeros
     "aten.silu.default",
@@ -89,7 +91,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
             table[op] = _of_index(rule, lambda index, size: index + size)
         elif str(op) in UNPOOLING:
             table[op] = _of_one_channel(rule)
-    return table
+    return table | ATTENTION
 
 
 WHOLE = (

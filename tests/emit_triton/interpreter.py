@@ -63,6 +63,18 @@ def narrowed(values: Array, kind: tl.dtype) -> base.TensorHandle:
     return base.TensorHandle(found.view(base._get_np_dtype(kind)) if kind in NARROW else found, kind)
 
 
+def _scaled_rows(data: Array, kind: tl.dtype, scales: base.TensorHandle) -> Array:
+    """Rows of numbers, two to a byte where they have no dtype of their own, times the scales of their groups."""
+    if kind in NARROW:
+        numbers = data.view(NARROW[kind]).astype(np.float32)
+    else:
+        halves = np.stack([data & 15, data >> 4], -1).reshape(len(data), -1)
+        numbers = halves.view(ml_dtypes.float4_e2m1fn).astype(np.float32)
+    is_number = scales.dtype.scalar in NARROW
+    factors = widened(scales) if is_number else scales.data.view(ml_dtypes.float8_e8m0fnu).astype(np.float32)
+    return numbers * np.repeat(factors, numbers.shape[1] // factors.shape[1], axis=1)
+
+
 class Memory:
     """The arrays that a kernel may touch, and which program has read and written each element."""
 
@@ -160,14 +172,21 @@ class Builder(base.InterpreterBuilder):
             np.matmul(widened(a).astype(kind), widened(b).astype(kind)) + d.data, d.dtype.scalar
         )
 
-    def create_masked_load(self, ptrs: Any, mask: Any, other: Any, *hints: Any) -> Any:
+    def create_dot_scaled(self, lhs: Any, lhs_scale: Any, lhs_format: Any, *others: Any) -> Any:
+        """Scales are powers of two, or numbers where their dtype says so, which Triton's interpreter does not see."""
+        rhs, rhs_scale, *_, total = others
+        left = _scaled_rows(lhs.data, lhs.dtype.scalar, lhs_scale)
+        right = _scaled_rows(rhs.data.T, rhs.dtype.scalar, rhs_scale)
+        return base.TensorHandle(np.matmul(left, right.T) + total.data, tl.float32)
+
+    def create_masked_load(self, ptrs: Any, mask: Any, other: Any, *hints: Any, **named: Any) -> Any:
         self.memory.access(ptrs.data, mask.data, self.program, "read")
         kind = ptrs.get_element_ty()
         # a scalar 0.0 arrives as None here
         if other is None and kind in FLOATS and ptrs.data.size > 1:
             nothing = np.full(ptrs.data.shape, np.nan, np.float32)
             other = narrowed(nothing, kind)
-        return super().create_masked_load(ptrs, mask, other, *hints)
+        return super().create_masked_load(ptrs, mask, other, *hints, **named)
 
     def create_masked_store(self, ptrs: Any, value: Any, mask: Any, *hints: Any) -> Any:
         self.memory.access(ptrs.data, mask.data, self.program, "write")

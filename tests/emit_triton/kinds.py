@@ -121,6 +121,7 @@ KINDS: dict[str, Kind] = {
     "a vector with Q4_0": Kind(_quantised("Q4_0", 1), dtypes=(bf16,)),
     "product of mxfp8": Kind(_quantised("mxfp8", None, "mxfp8"), dtypes=(bf16,), multiplies=True),
     "product of mxfp4": Kind(_quantised("mxfp4", None, "mxfp4"), dtypes=(bf16,), multiplies=True),
+    "product of nvfp4": Kind(_quantised("nvfp4", None, "nvfp4"), dtypes=(bf16,), multiplies=True),
 }
 
 

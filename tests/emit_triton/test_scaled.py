@@ -9,19 +9,31 @@ import pytest
 pytest.importorskip("triton", reason="Triton is not installed")
 
 from luminal.dialects.kernel.placed import ContractOp
+from luminal.dialects.kernel.terms import Affine, Region
+from luminal.dtype import DType, bf16, f8e4m3fn, f32, i8
 from luminal.emit_triton.kernel import TritonKernel
 from luminal.emit_triton.scaled import NUMBERS, scaled_factor
 from luminal.emit_triton.targets import target_named
 from luminal.plan.gpu_build import GpuProgram, build_for_gpu
+from luminal.search.gpu_factors import prepared_factors
 from tests.emit_triton import quantised
 from tests.emit_triton.programs import run_program
+from tests.kernel import regions
 
 INNER, ROWS = 512, 128
 TARGETS = {
-    "sm_100": "block_scale",
-    "sm_120": "block_scale",
-    "gfx950": "mfma_scale",
+    ("mxfp8", "sm_100"): "kind::mxf8f6f4.block_scale",
+    ("mxfp8", "sm_120"): "kind::mxf8f6f4.block_scale",
+    ("mxfp8", "gfx950"): "mfma_scale",
+    ("mxfp4", "sm_100"): "kind::mxf4.block_scale",
+    ("mxfp4", "sm_120"): "kind::mxf4nvf4.block_scale.scale_vec::2X",
+    ("mxfp4", "gfx950"): "mfma_scale",
+    ("nvfp4", "sm_100"): "kind::mxf4nvf4.block_scale",
+    ("nvfp4", "sm_120"): "kind::mxf4nvf4.block_scale.scale_vec::4X",
+    ("mxfp8 mxfp4", "sm_100"): "kind::mxf8f6f4.block_scale",
+    ("mxfp8 mxfp4", "gfx950"): "mfma_scale",
 }
+"""What multiplies two formats, by target."""
 
 
 def built(left: str, right: str, target: str) -> tuple[GpuProgram, TritonKernel]:
@@ -33,7 +45,15 @@ def built(left: str, right: str, target: str) -> tuple[GpuProgram, TritonKernel]
 
 @pytest.mark.parametrize(
     ("left", "right"),
-    [("mxfp8", "mxfp8"), ("mxfp8_e5m2", "mxfp8"), ("mxfp4", "mxfp4"), ("mxfp4", "mxfp8")],
+    [
+        ("mxfp8", "mxfp8"),
+        ("mxfp8_e5m2", "mxfp8"),
+        ("mxfp4", "mxfp4"),
+        ("mxfp4", "mxfp8"),
+        ("mxfp8", "mxfp4"),
+        ("mxfp8_e5m2", "mxfp4"),
+        ("nvfp4", "nvfp4"),
+    ],
 )
 def test_a_product_of_scaled_numbers(left: str, right: str) -> None:
     program, kernel = built(left, right, "sm_100")
@@ -46,13 +66,13 @@ def test_a_product_of_scaled_numbers(left: str, right: str) -> None:
     )
 
 
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("name", ["mxfp8", "mxfp4"])
-def test_the_matrix_units_take_the_scales(name: str, target: str) -> None:
+@pytest.mark.parametrize(("names", "target"), TARGETS)
+def test_the_matrix_units_take_the_scales(names: str, target: str) -> None:
     """On sm_100 those that work on 128 rows at a time."""
-    program = build_for_gpu(quantised.product(name, 4096, 4096, 4096, name), target)
+    left, right = (names.split() * 2)[:2]
+    program = build_for_gpu(quantised.product(right, 4096, 4096, 4096, left), target)
     (function,) = program.functions.values()
-    assert TARGETS[target] in function.compiled[0].assembly
+    assert TARGETS[names, target] in function.compiled[0].assembly
 
 
 @pytest.mark.parametrize(
@@ -60,16 +80,33 @@ def test_the_matrix_units_take_the_scales(name: str, target: str) -> None:
     [
         ("mxfp8", "mxfp8", "sm_90"),
         ("", "mxfp8", "sm_100"),
-        ("nvfp4", "nvfp4", "sm_100"),
+        ("nvfp4", "nvfp4", "gfx950"),
+        ("nvfp4", "mxfp4", "sm_100"),
         ("Q8_0", "mxfp8", "sm_100"),
-        ("mxfp8", "mxfp4", "sm_100"),
     ],
 )
 def test_others_are_decoded(left: str, right: str, target: str) -> None:
-    """Where the target has no such units, a factor has no scales, they are no powers of two, or the right one's
-    nibbles cut the sum where the left one's bytes do not."""
+    """Where the target has no such units, a factor has no scales or others, or the groups of the two differ."""
     _, kernel = built(left, right, target)
     assert "tl.dot_scaled(" not in kernel.source and "tl.dot(" in kernel.source
+
+
+def test_a_scalar_leaves_the_sum_only_under_licences_and_beside_bytes() -> None:
+    def region(dtype: DType) -> Region:
+        b = regions.Builder()
+        number = b.table.apply("cast", (b.table.read(0, Affine.of({"i": 64, "k": 1}), dtype),), "none", f32)
+        scaled = b.apply("mul", number, b.table.read(2, Affine.of({}), f32))
+        total = b.total(b.apply("mul", scaled, b.read(1, {"k": 64, "j": 1})), "k")
+        return b.region({"i": 64, "j": 64, "k": 64}, [4096, 4096, 1], [(total, {"i": 64, "j": 1})])
+
+    for dtype, licences, leaves in (
+        (f8e4m3fn, ("distribute", "keep-wide"), True),
+        (i8, ("distribute", "keep-wide"), True),
+        (f8e4m3fn, ("distribute",), False),
+        (bf16, ("distribute", "keep-wide"), False),
+    ):
+        (total,) = [t for t in prepared_factors(region(dtype), licences).terms() if t.op == "reduce"]
+        assert (total.factors[0].op == "cast") == leaves, (dtype, licences)
 
 
 def test_a_format_is_what_its_bytes_give(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,7 +117,7 @@ def test_a_format_is_what_its_bytes_give(monkeypatch: pytest.MonkeyPatch) -> Non
     formats = target_named("sm_100").machine.scaled
     for op in products:
         found = [scaled_factor(value, formats) for value in (op.left, op.right)]
-        assert [factor.format for factor in found if factor is not None] == ["e4m3", "e4m3"]
+        assert [factor.format.numbers for factor in found if factor is not None] == ["e4m3", "e4m3"]
     changed = NUMBERS["e4m3"].copy()
     changed[17] *= 2
     monkeypatch.setitem(NUMBERS, "e4m3", changed)

@@ -229,6 +229,36 @@ def test_a_device_that_no_target_describes() -> None:
         target_of_device("Old", "sm_61")
 
 
+def _spelled(name: str) -> Any:
+    op = getattr(torch.ops.aten, f"_scaled_dot_product_{name}_attention")
+    if name == "flash":
+        return lambda q, k, v, m: op(q, k, v, 0.0, True)[0]
+    return lambda q, k, v, m: op(q, k, v, m, True)[0]
+
+
+@pytest.mark.parametrize("name", ["flash", "efficient", "cudnn"])
+@pytest.mark.parametrize("target", ["cpu", "sm_90"])
+def test_the_backward_pass_of_attention_as_torch_spells_it_on_a_gpu(
+    name: str, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_double(monkeypatch, Double())
+    given = [torch.randn(1, 2, 16, 16, requires_grad=True) for _ in range(3)]
+    mask = torch.randn(1, 1, 16, 16, requires_grad=name == "efficient")
+    leaves = [*given, mask] if mask.requires_grad else given
+    direction = torch.randn(1, 2, 16, 16)
+    wanted = torch.nn.functional.scaled_dot_product_attention(
+        *given, None if name == "flash" else mask, is_causal=name == "flash"
+    )
+    expected = torch.autograd.grad(wanted, leaves, direction)
+    run = torch.compile(
+        _spelled(name), backend=Backend("luminal_traced", target), options={"strict": True}, fullgraph=True
+    )
+    found = run(*given, mask)
+    assert_close(found, wanted, rtol=1e-4, atol=1e-5)
+    for a, b in zip(torch.autograd.grad(found, leaves, direction), expected, strict=True):
+        assert_close(a, b, rtol=1e-4, atol=1e-4)
+
+
 def test_attention_as_torch_spells_it_on_a_gpu() -> None:
     """The ops of CUDA have no kernels here, but they can be traced."""
     aten = torch.ops.aten
