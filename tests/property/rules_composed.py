@@ -148,6 +148,16 @@ def matmul(c: Context, xs: Sequence[Interval]) -> Interval:
     return exact(c.results[0]) if known_ else unknown(c.results[0].shape, c.dtype)
 
 
+def _rounded(weights: Interval, dtype: torch.dtype) -> Interval:
+    """Weights as far as rounding their exponentials to a narrow dtype may move them: a level does so or not. One that
+    is 0 or 1 stays, and its divisor is no less than 1."""
+    info = torch.finfo(dtype)
+    unit, least = info.eps / 2, info.smallest_normal * info.eps / 2
+    low, high = weights.low * (1 - unit) - least, weights.high * (1 + unit) + least
+    moved = Interval(torch.clamp(low, min=0.0), high, weights.may, weights.dtype)
+    return iv.choose(weights.is_point & ((weights.low == 0) | (weights.low == 1)), weights, moved)
+
+
 @composed
 def attention(c: Context, xs: Sequence[Interval]) -> Interval:
     q, k, v = (wide(x) for x in xs[:3])
@@ -175,7 +185,8 @@ def attention(c: Context, xs: Sequence[Interval]) -> Interval:
     if not scores.shape[-1] or 0 in v.shape or 0 in scores.shape:
         return exact(c.results[0])
     peak = folds.extreme(scores, (len(scores.shape) - 1,), True, True)
-    found = matmul_of(softmax_of(scores, (len(scores.shape) - 1,)), v)
+    weights = softmax_of(scores, (len(scores.shape) - 1,))
+    found = matmul_of(_rounded(weights, c.dtype) if c.dtype in iv.WIDE else weights, v)
     hidden = (peak.high == -math.inf) & ~peak.may
     nothing = exact(torch.zeros(found.shape, dtype=q.dtype))
     # kernels differ in whether they multiply what is not finite by the weight 0

@@ -130,6 +130,19 @@ CASES: dict[str, tuple[Program, ...]] = {
         licences=(),
         seeds=tuple(range(4)),
     ),
+    "attention of narrow floats may round its weights before it multiplies them": case(
+        [Input("bf16", ("8", "8", "2"))],
+        ("flip", (0,), {"dims": (0, 1, 2)}),
+        ("attention", (0, 1, 0), {"causal": False}),
+        seeds=(800163,),
+    )
+    + case(
+        [Input("f16", ("8", "8", "2"))],
+        ("flip", (0,), {"dims": (0, 1, 2)}),
+        ("attention", (0, 1, 0), {"causal": False}),
+        licences=(),
+        seeds=(800163,),
+    ),
     "squares that overflow are infinite, not NaN": case(
         [held(1e30, -2e30, 3e30)], ("var", (0,), {"dim": (0,), "correction": 1, "keepdim": False})
     ),
