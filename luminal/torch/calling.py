@@ -307,7 +307,7 @@ class CompiledGraph:
             else:
                 temporary = torch.empty(stored, dtype=layout.stored.dtype.torch, device=self.place)
                 outputs[number] = temporary.data_ptr()
-                copies.append((result, from_carrier(temporary, layout.dtype)))
+                copies.append(_once(result, from_carrier(temporary, layout.dtype)))
             results.append(result)
         return results, outputs, copies
 
@@ -331,6 +331,14 @@ class CompiledGraph:
                 collected.append(None)
             row += len(_extra_rows(slot))
         return collected
+
+
+def _once(target: torch.Tensor, source: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """What is copied where, each element of the target's memory once: expanded axes narrowed to one element."""
+    for axis, (size, step) in enumerate(zip(target.shape, target.stride(), strict=True)):
+        if step == 0 and size > 1:
+            target, source = target.narrow(axis, 0, 1), source.narrow(axis, 0, 1)
+    return target, source
 
 
 def stored_view(tensor: torch.Tensor, layout: Layout) -> torch.Tensor:

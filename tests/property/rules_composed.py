@@ -9,7 +9,7 @@ import torch
 
 from tests.property import interval_folds as folds
 from tests.property import intervals as iv
-from tests.property.intervals import Interval, Tensor, compute_dtype, exact, settle, unknown
+from tests.property.intervals import Interval, Tensor, aside, compute_dtype, exact, settle, unknown
 from tests.property.rules import Context, Rule, composed, exact_root, narrow, square, unsigned, wide
 from tests.property.rules_reduction import axes_of, count_of, mean_of, variance_of
 
@@ -143,9 +143,37 @@ def matmul_of(a: Interval, b: Interval) -> Interval:
 def matmul(c: Context, xs: Sequence[Interval]) -> Interval:
     """Eager adds some products to 0.0 and starts from others: the sign of a zero is not defined."""
     if c.dtype.is_floating_point:
-        return unsigned(narrow(matmul_of(wide(xs[0]), wide(xs[1])), c.dtype))
+        found = matmul_of(wide(xs[0]), wide(xs[1]))
+        return unsigned(narrow(_flushed(found, *xs) if c.dtype == torch.bfloat16 else found, c.dtype))
     known_ = all(bool(x.is_point.all()) for x in xs)
     return exact(c.results[0]) if known_ else unknown(c.results[0].shape, c.dtype)
+
+
+def _flushed(found: Interval, a: Interval, b: Interval) -> Interval:
+    """A product of matrices of bf16 as an instruction for it may give it: subnormal factors are 0, and so are subnormal
+    partial sums (docs/semantics.md)."""
+    if bool(is_tame(a).all()) and bool(is_tame(b).all()):
+        return found
+    tiny = torch.finfo(torch.bfloat16).smallest_normal
+    zero = [(x.low == 0) & (x.high == 0) for x in (a, b)]
+    few = [(x.low < tiny) & (x.high > -tiny) & ~none for x, none in zip((a, b), zero, strict=True)]
+    sizes = [torch.maximum(x.low.abs(), x.high.abs()) for x in (a, b)]
+    large = [torch.nan_to_num(x, 0.0, posinf=0.0) for x in sizes]
+    products = (~zero[0]).double() @ (~zero[1]).double()
+    error = tiny * (products + few[0].double() @ large[1] + large[0] @ few[1].double())
+    infinite = [torch.isinf(x).double() for x in sizes]
+    lost = few[0].double() @ infinite[1] + infinite[0] @ few[1].double() > 0
+    return Interval(aside(found.low, -error), aside(found.high, error), found.may | lost, found.dtype)
+
+
+def _rounded(weights: Interval, dtype: torch.dtype) -> Interval:
+    """Weights as far as rounding their exponentials to a narrow dtype may move them: a level does so or not. One that
+    is 0 or 1 stays, and its divisor is no less than 1."""
+    info = torch.finfo(dtype)
+    unit, least = info.eps / 2, info.smallest_normal * info.eps / 2
+    low, high = weights.low * (1 - unit) - least, weights.high * (1 + unit) + least
+    moved = Interval(torch.clamp(low, min=0.0), high, weights.may, weights.dtype)
+    return iv.choose(weights.is_point & ((weights.low == 0) | (weights.low == 1)), weights, moved)
 
 
 @composed
@@ -154,8 +182,10 @@ def attention(c: Context, xs: Sequence[Interval]) -> Interval:
     scale = 1 / math.sqrt(max(q.shape[-1], 1))
     factor = narrow(exact(torch.tensor(scale, dtype=torch.float64)), q.dtype, ulps=1)
     keys = k.each(lambda t: t.transpose(-1, -2))
+    is_flushed = c.dtype == torch.bfloat16
     # scaled before or after they are summed: what overflows in one order may not in the other
     scores = iv.join(matmul_of(iv.multiply(q, factor), keys), iv.multiply(matmul_of(q, keys), factor))
+    scores = _flushed(scores, q, keys) if is_flushed else scores
     size = scores.low.abs().clamp(max=1e30) * 2.0**-20
     scores = settle(
         scores.low, scores.high, scores.may, q.dtype, ulps=4, error=torch.where(size == size, size, 0.0)
@@ -175,7 +205,10 @@ def attention(c: Context, xs: Sequence[Interval]) -> Interval:
     if not scores.shape[-1] or 0 in v.shape or 0 in scores.shape:
         return exact(c.results[0])
     peak = folds.extreme(scores, (len(scores.shape) - 1,), True, True)
-    found = matmul_of(softmax_of(scores, (len(scores.shape) - 1,)), v)
+    weights = softmax_of(scores, (len(scores.shape) - 1,))
+    weights = _rounded(weights, c.dtype) if c.dtype in iv.WIDE else weights
+    found = matmul_of(weights, v)
+    found = _flushed(found, weights, v) if is_flushed else found
     hidden = (peak.high == -math.inf) & ~peak.may
     nothing = exact(torch.zeros(found.shape, dtype=q.dtype))
     # kernels differ in whether they multiply what is not finite by the weight 0

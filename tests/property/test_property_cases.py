@@ -43,6 +43,7 @@ def held(*data: Any, dtype: torch.dtype = torch.float32) -> Input:
         torch.int64: "i64",
         torch.bool: "bool_",
         torch.float16: "f16",
+        torch.bfloat16: "bf16",
         torch.int32: "i32",
     }
     return Input(names[dtype], tuple(map(str, tensor.shape)), data=tensor)
@@ -129,6 +130,27 @@ CASES: dict[str, tuple[Program, ...]] = {
         ("logsumexp", (2,), {"dim": (0, 1), "keepdim": False}),
         licences=(),
         seeds=tuple(range(4)),
+    ),
+    "attention of narrow floats may round its weights before it multiplies them": case(
+        [Input("bf16", ("8", "8", "2"))],
+        ("flip", (0,), {"dims": (0, 1, 2)}),
+        ("attention", (0, 1, 0), {"causal": False}),
+        seeds=(800163,),
+    )
+    + case(
+        [Input("f16", ("8", "8", "2"))],
+        ("flip", (0,), {"dims": (0, 1, 2)}),
+        ("attention", (0, 1, 0), {"causal": False}),
+        licences=(),
+        seeds=(800163,),
+    ),
+    "an instruction for products of bf16 takes a subnormal factor for zero": case(
+        [
+            held(*[[0.5, 2.0**-128] * 8] * 16, dtype=torch.bfloat16),
+            held(*[[1.5] * 16, [3.0e38] * 16] * 8, dtype=torch.bfloat16),
+        ],
+        ("matmul", (0, 1)),
+        seeds=tuple(range(8)),
     ),
     "squares that overflow are infinite, not NaN": case(
         [held(1e30, -2e30, 3e30)], ("var", (0,), {"dim": (0,), "correction": 1, "keepdim": False})

@@ -237,6 +237,18 @@ def test_arguments_side_by_side_in_one_storage_do_not_overlap() -> None:
     assert_same(base, other)
 
 
+def test_an_expanded_view_of_an_updated_input_with_gaps() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        repeated = x.expand(2, *x.shape)
+        x[2:].zero_()
+        return repeated
+
+    given, expected = torch.arange(9.0)[1::2], torch.arange(9.0)[1::2]
+    result = torch.compile(function, backend="luminal", dynamic=False)(given)
+    assert_same(result, function(expected))
+    assert_same(given, expected)
+
+
 def _sharing(outputs: Sequence[torch.Tensor]) -> list[tuple[int, int]]:
     """For each output the first one in the same memory, and where in that memory it begins."""
     storages = [output.untyped_storage().data_ptr() for output in outputs]
