@@ -10,6 +10,7 @@ import torch
 import torch.fx
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.eval_frame import innermost_fn
+from torch._functorch._aot_autograd.schemas import ViewAndMutationMeta
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._guards import TracingContext
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
@@ -19,6 +20,7 @@ from luminal.errors import DeviceError
 from luminal.torch.calling import CompiledGraph, on_device
 from luminal.torch.decompositions import decompositions, kept_whole
 from luminal.torch.import_fx import FxImporter, ImportedGraph
+from luminal.torch.laid_over import lay_over_inputs
 from luminal.torch.mutation import fuse_part_writes
 from luminal.torch.options import TorchOptions, parse_options
 from luminal.torch.overlap import guard_overlap
@@ -81,12 +83,16 @@ class GraphCompiler:
         self.static: frozenset[int] = frozenset()
 
     def inference(self, module: torch.fx.GraphModule, fakes: Sequence[Any]) -> CompiledGraph:
-        context = TracingContext.try_get()
-        metadata = context.fw_metadata if context is not None else None
-        static = frozenset(metadata.static_input_indices or ()) if metadata is not None else frozenset[int]()
-        return self._compile(module, fakes, static, "inference")
+        metadata = _metadata()
+        if metadata is None:
+            return self._compile(module, fakes, frozenset(), "inference")
+        lay_over_inputs(module.graph, metadata)
+        return self._compile(module, fakes, frozenset(metadata.static_input_indices or ()), "inference")
 
     def forward(self, module: torch.fx.GraphModule, fakes: Sequence[Any]) -> CompiledGraph:
+        metadata = _metadata()
+        if metadata is not None:
+            lay_over_inputs(module.graph, metadata)
         return self._compile(module, fakes, frozenset(), "forward")
 
     def backward(self, module: torch.fx.GraphModule, fakes: Sequence[Any]) -> CompiledGraph:
@@ -104,6 +110,12 @@ class GraphCompiler:
             constants = constant_positions(imported, static - written)
             program = build_program(imported, self.target, self.options, constants)
             return CompiledGraph(imported, program, constants, self.options.freeze, device=self.device)
+
+
+def _metadata() -> ViewAndMutationMeta | None:
+    """What AOTAutograd says of the graph that it has just traced."""
+    context = TracingContext.try_get()
+    return context.fw_metadata if context is not None else None
 
 
 def import_graph(

@@ -28,6 +28,7 @@ from luminal.dtype import dtype_of, u8
 from luminal.errors import CompileError, ShapeError, UnsupportedOpError
 from luminal.torch.aten_table import COMPLEX, FUNCTIONS, LOWERINGS
 from luminal.torch.extern import CARRIERS, FALLBACKS, Call, carried_type, encode_call, to_carrier
+from luminal.torch.laid_over import storage_of
 from luminal.torch.layout import Layout, layout_of, plain_layout
 from luminal.torch.lowering import Lowering, Value, type_of
 from luminal.torch.scalars import lower_scalar
@@ -121,8 +122,8 @@ class FxImporter:
         self.licences = tuple(DEFAULT_LICENCES if licences is None else licences)
         self.symbols = SymbolTable(shape_env, promised)
         self.state = _State()
-        self._copied: set[int] = set()
-        """Storages of what is copied into inputs."""
+        self._of_inputs: set[int] = set()
+        """Storages of inputs, and of what is copied into them."""
 
     def run(self) -> ImportedGraph:
         """The imported graph.
@@ -366,7 +367,8 @@ class FxImporter:
         known: dict[Any, int] = {}
         entries = cast("Sequence[Any]", node.args[0])
         copies = [copy for copy in self.module.graph.nodes if copy.target is torch.ops.aten.copy_.default]
-        self._copied |= {_storage(copy.args[1]) for copy in copies}
+        written = (copy.args[1] for copy in copies)
+        self._of_inputs |= set(map(storage_of, (*self.state.placeholders, *written))) - {0}
         bases = self._shared_bases(entries)
         slots = [self._output(entry, results, known, bases) for entry in entries]
         for base in dict.fromkeys(bases.values()):
@@ -376,12 +378,11 @@ class FxImporter:
 
     def _shared_bases(self, entries: Sequence[Any]) -> dict[int, torch.fx.Node]:
         """By storage that several outputs are views of: the node that made it, whose memory they share as in eager."""
-        sharing = Counter(map(_storage, dict.fromkeys(entries)))
-        given = self._copied.union(map(_storage, self.state.placeholders))
-        wanted = {storage for storage, count in sharing.items() if count > 1 and storage} - given
+        sharing = Counter(map(storage_of, dict.fromkeys(entries)))
+        wanted = {storage for storage, count in sharing.items() if count > 1 and storage} - self._of_inputs
         bases: dict[int, torch.fx.Node] = {}
         for node in self.module.graph.nodes:
-            if (storage := _storage(node)) in wanted:
+            if (storage := storage_of(node)) in wanted:
                 bases.setdefault(storage, node)
         return {storage: base for storage, base in bases.items() if self._is_whole(base)}
 
@@ -418,11 +419,11 @@ class FxImporter:
         if base is not None:
             offset = self.symbols.size(fake.storage_offset())
             return OutputSlot("view", base, layout, offset)
-        owner = bases.get(_storage(entry), entry)
+        owner = bases.get(storage_of(entry), entry)
         number = self._result(owner, results, known)
         if owner is not entry:
             return OutputSlot("part", number, layout, self.symbols.size(fake.storage_offset()))
-        if _storage(entry) in self._copied:  # AOTAutograd lays it over the input, at this offset
+        if storage_of(entry) in self._of_inputs:  # AOTAutograd lays it over the input, at this offset
             return OutputSlot("computed", number, layout, self.symbols.size(fake.storage_offset()))
         return OutputSlot("computed", number, layout)
 
@@ -452,12 +453,6 @@ def _erase_after(block: Block, last: Operation | None) -> None:
     while (op := block.last_op) is not None and op is not last:
         op.detach()
         op.erase()
-
-
-def _storage(node: object) -> int:
-    """The storage of a node's traced tensor; 0 of what is none."""
-    fake = node.meta.get("val") if isinstance(node, torch.fx.Node) else None
-    return fake.untyped_storage()._cdata if isinstance(fake, torch.Tensor) else 0
 
 
 def _is_read(node: torch.fx.Node) -> bool:
