@@ -99,14 +99,6 @@ def lane_constants(element: str, values: Sequence[float]) -> Value:
     return Value(vector_of(element, len(values)), f"<{items}>")
 
 
-def only_lane(mask: Value) -> int | None:
-    """The one lane that a constant mask has; None for other masks."""
-    if not mask.text.startswith("<"):
-        return None
-    lanes = [lane.endswith("true") for lane in mask.text[1:-1].split(", ")]
-    return lanes.index(True) if sum(lanes) == 1 else None
-
-
 def poison(type_: str) -> Value:
     return Value(type_, "poison")
 
