@@ -300,11 +300,9 @@ class CompiledGraph:
             offset = sizes[self._offsets[number]][0] if number in self._offsets else 0
             if layout.dense and not offset:
                 result = _new_tensor(shape, strides, stored, layout.dtype, self.place)
-            else:
-                result = _at_offset(shape, strides, layout.dtype, offset, self.place)
-            if layout.dense:
                 outputs[number] = result.data_ptr()
-            else:
+            else:  # programs write what is row-major and begins on a cache line
+                result = _at_offset(shape, strides, layout.dtype, offset, self.place)
                 temporary = torch.empty(stored, dtype=layout.stored.dtype.torch, device=self.place)
                 outputs[number] = temporary.data_ptr()
                 copies.append(_once(result, from_carrier(temporary, layout.dtype)))

@@ -28,7 +28,7 @@ from luminal.dtype import dtype_of, u8
 from luminal.errors import CompileError, ShapeError, UnsupportedOpError
 from luminal.torch.aten_table import COMPLEX, FUNCTIONS, LOWERINGS
 from luminal.torch.extern import CARRIERS, FALLBACKS, Call, carried_type, encode_call, to_carrier
-from luminal.torch.laid_over import storage_of
+from luminal.torch.laid_over import INPUT, storage_of
 from luminal.torch.layout import Layout, layout_of, plain_layout
 from luminal.torch.lowering import Lowering, Value, type_of
 from luminal.torch.scalars import lower_scalar
@@ -415,7 +415,8 @@ class FxImporter:
         if entry.op == "placeholder" and entry not in self.state.written:
             return OutputSlot("argument", self.state.placeholders.index(entry))
         layout = layout_of(fake, self.symbols)
-        base = self._viewed_input(fake)
+        updated = entry.meta.get(INPUT)
+        base = self._viewed_input(fake) if updated is None else self.state.placeholders.index(updated)
         if base is not None:
             offset = self.symbols.size(fake.storage_offset())
             return OutputSlot("view", base, layout, offset)

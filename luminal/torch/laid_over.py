@@ -3,7 +3,7 @@
     r = x.expand(2, 4); x.mul_(2); return r    ->    y = x * 2; x.copy_(y); return y.expand(2, 4)
 
 What the caller gets is a view of `x` with the strides and the offset of what the graph returns.  Those of `y` are not
-always those of `x`, which may have gaps and begin anywhere, so the result is told those of the same views of `x`.
+always those of `x`, which may have gaps and begin anywhere: such a result is the same views of `x`, and not computed.
 """
 
 from __future__ import annotations
@@ -14,9 +14,12 @@ import torch
 from torch._functorch._aot_autograd.schemas import OutputType, ViewAndMutationMeta
 from torch.fx.node import map_arg
 
+INPUT = "luminal_laid_over"
+"""In the `meta` of a result's node: the placeholder that it is laid over."""
+
 
 def lay_over_inputs(graph: torch.fx.Graph, metadata: ViewAndMutationMeta) -> None:
-    """Give such results of a forward graph the traced tensor (`meta["val"]`) of a view of their input."""
+    """Tell such results of a forward graph their input, and the traced tensor of a view of it (`meta["val"]`)."""
     copies = {
         copy.args[1]: copy.args[0] for copy in graph.nodes if copy.target is torch.ops.aten.copy_.default
     }
@@ -46,7 +49,7 @@ def _lay_over(entry: torch.fx.Node, copies: dict[Any, Any]) -> None:
                 map_arg(given, lambda node: node.meta["val"]) for given in (view.args[1:], view.kwargs)
             )
             fake = cast(Any, view.target)(fake, *cast(Any, rest), **cast(Any, named))
-    entry.meta["val"] = fake
+    entry.meta |= {"val": fake, INPUT: target}
 
 
 def storage_of(node: object) -> int:
