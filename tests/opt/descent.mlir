@@ -15,7 +15,7 @@
 // REGION-NEXT: "kernel.output"(%[[S]]) <{where = "% at [(64)*i0 + i1] of [64*d0] over [i0 i1]"}>
 // REGION-NOT: sym_name = "main_1"
 
-// SCHEDULE: schedule = "out0: i1:*:parallel{{.*}}r0:{{.*}}i1:8:lane"
+// SCHEDULE: schedule = "out0: i0:*:parallel@rows i1:*@panel r0:{{.*}}i1:8:lane"
 
 // PLACED: kernel.function @main_0 [d0 in 1 to 4096]
 // PLACED: "kernel.parallel"

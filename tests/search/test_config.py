@@ -173,7 +173,11 @@ def test_what_is_no_config(given: object, error: type[LuminalError], message: st
 
 
 def test_torch_options_take_a_config(tmp_path: Path) -> None:
-    assert parse_options(None, {"config": tmp_path / "c.json"}).config == str(tmp_path / "c.json")
+    text = SearchConfig({"g": "keep; merge; join"}, {}).text()
+    path = tmp_path / "c.json"
+    path.write_text(text)
+    for given in (text, path, str(path)):
+        assert parse_options(None, {"config": given}).config == text
     with pytest.raises(OptionError, match="option 'config' must be a str, not 7"):
         parse_options(None, {"config": 7})
 

@@ -173,7 +173,7 @@ def test_shifts_are_no_values_that_are_kept(name: str) -> None:
 
 def test_what_a_cache_does_not_hold_is_read_once() -> None:
     """Of many rows and more columns, the loop over panels of columns is outside that over rows, or over blocks."""
-    region = product(256, 4096, 2048, (u8, i8), i32, transposed=True, constant=True)
+    region = product(256, 8192, 2048, (u8, i8), i32, transposed=True, constant=True)
     first, _ = next(candidates(region, MACHINE, {}))
     factors = [f for f in first.schedule.roots[0].factors if f.role in ("parallel", "loop")]
     rows = math.prod(f.extent or 1 for f in factors if f.index == "i")

@@ -54,5 +54,7 @@ def test_each_pass_after_the_first_reads_again(spell) -> None:  # pyright: ignor
 def test_a_fold_reads_once_what_its_region_reads_twice() -> None:
     b = Builder()
     region = region_of(logarithm(b, b.read(0, {"i": LENGTH, "j": 1})), b)
-    for form in folding(region, frozenset({"distribute"})):
+    loops = [form for form in folding(region, frozenset({"distribute"})) if "parts" not in form.name]
+    assert loops
+    for form in loops:
         assert bytes_read_again(Shapes(form.region, {}), 100) == 0
