@@ -15,7 +15,13 @@ from luminal.dialects.kernel.schedule import Buffer, Factor, Stage, Target
 from luminal.dialects.kernel.terms import ELEMENTWISE, Region, Term, is_narrow_product, widened
 from luminal.passes.packed_loads import is_only_load
 from luminal.search.machine import Machine
-from luminal.search.roofline import contraction_seconds, packing_seconds, row_seconds, traffic_seconds
+from luminal.search.roofline import (
+    contraction_seconds,
+    kept_seconds,
+    packing_seconds,
+    row_seconds,
+    traffic_seconds,
+)
 from luminal.search.shapes import Contraction, Shapes, reduced_indices
 from luminal.search.stage import Nest, Seconds, StageView, add_seconds
 from luminal.search.streams import Streams
@@ -350,7 +356,10 @@ class ContractionGenerator:
             fill += [Factor(lane, lanes, "lane"), *(Factor(i, extent, "group") for i, extent in group)]
         buffer = Buffer(digits(right), at)
         kept.append(Stage((Target(term=self.numbers[right], buffer=buffer),), tuple(fill), at))
-        return self._packing(view, right, lane if along is None else along, along is None)
+        seconds = self._packing(view, right, lane if along is None else along, along is None)
+        if at == view.prefix + "panel":
+            return seconds
+        return add_seconds([seconds, self._each(lambda shapes: kept_seconds(shapes, right, self.machine))])
 
     def _largest_load(self, operand: Term, stops: frozenset[Term]) -> Term:
         """What most of an operand's memory is read by; the operand itself where it reads none."""

@@ -236,3 +236,9 @@ def packing_seconds(
     lies."""
     computed = row_seconds(shapes, (packed,), stops, machine, lane, 1.0) if packed.op != "load" else 0.0
     return computed + shapes.volume(packed.free) * (0.4e-9 if contiguous else 1.2e-9)
+
+
+def kept_seconds(shapes: Shapes, kept: Term, machine: Machine) -> float:
+    """Writing and reading panels that are all laid out before one is used, where no cache of a core holds them."""
+    size = shapes.volume(kept.free) * kept.dtype.size_bytes
+    return 2 * size / machine.bandwidth if size > machine.l2 else 0.0

@@ -6,7 +6,7 @@ import pytest
 
 from luminal.search.generate import Generator
 from luminal.search.machine import Machine
-from luminal.search.roofline import again_seconds, packing_seconds, row_seconds, traffic_seconds
+from luminal.search.roofline import kept_seconds, packing_seconds, row_seconds, traffic_seconds
 from luminal.search.shapes import Shapes, find_contraction
 from tests.kernel.regions import Builder
 
@@ -55,11 +55,14 @@ def test_packing_a_computed_operand_costs_what_computing_it_costs() -> None:
     assert dear > 20 * cheap
 
 
-def test_what_is_read_again_costs_as_the_cache_that_holds_it() -> None:
-    near, far, farther = (again_seconds(HOST, size, 11) for size in (64 << 10, 4 << 20, 64 << 20))
-    assert near == 0.0 < far
-    assert farther == pytest.approx(10 * (64 << 20) / HOST.bandwidth) and farther > 100 * far
-    assert again_seconds(HOST, 64 << 20, 1) == 0.0
+def test_panels_that_no_cache_holds_are_written_and_read_again() -> None:
+    b = Builder()
+    load = b.read(0, {"j": 1024, "k": 1})
+    prices: list[float] = []
+    for columns in (64, 4096):
+        region = b.region({"j": columns, "k": 1024}, [columns << 10], [(load, {"j": 1024, "k": 1})])
+        prices.append(kept_seconds(Shapes(region, {}), load, HOST))
+    assert prices == [0.0, pytest.approx(2 * (4096 << 12) / HOST.bandwidth)]
 
 
 def test_a_sum_of_products_costs_the_same_whether_it_is_the_result_or_is_scaled_first() -> None:
