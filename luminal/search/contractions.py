@@ -117,8 +117,9 @@ class ContractionGenerator:
                 shifts = way.shifts
                 around = tuple(sorted(contraction.around, key=lambda index: index in shifts))
                 ordered = replace(contraction, around=around)
+                streams = [Streams(shapes, ordered, self.machine, way) for shapes in self.priced]
                 for tiling in self._tilings(view, contraction, way, lane, row):
-                    nest = self._contraction(view, ordered, way, tiling)
+                    nest = self._contraction(view, ordered, way, tiling, streams)
                     if nest is not None:
                         yield replace(nest, seconds=add_seconds([nest.seconds, extra]))
 
@@ -192,7 +193,12 @@ class ContractionGenerator:
     # The nest
 
     def _contraction(
-        self, view: StageView, contraction: Contraction, way: Way, tiling: Tiling
+        self,
+        view: StageView,
+        contraction: Contraction,
+        way: Way,
+        tiling: Tiling,
+        streams: Sequence[Streams],
     ) -> Nest | None:
         lane, row, vectors, tile = tiling.lane, tiling.row, tiling.vectors, tiling.tile
         lanes, prefix = self.machine.lanes, view.prefix
@@ -235,17 +241,17 @@ class ContractionGenerator:
             kept += beside
             filling += [self.no_seconds] * len(beside)
         is_partial = any(factor.role == "partial" for factor in factors)
+        # where rows are blocked around the stage, panels come back soon
+        read = tiling if view.at is None else replace(tiling, swap=True)
 
-        def price(shapes: Shapes) -> float:
-            # where rows are blocked around the stage, panels come back soon
-            read = tiling if view.at is None else replace(tiling, swap=True)
-            streams = Streams(shapes, contraction, self.machine, read, way)
-            panel = streams.panel_cycles()
-            products = contraction_seconds(shapes, contraction, self.machine, tiling, way, panel, is_partial)
-            return products if view.at is not None else products + streams.row_seconds()
+        def price(at: Streams) -> float:
+            panel = at.panel_cycles(read)
+            products = contraction_seconds(
+                at.shapes, contraction, self.machine, tiling, way, panel, is_partial
+            )
+            return products if view.at is not None else products + at.row_seconds(tiling)
 
-        seconds = self._each(price)
-        seconds = add_seconds([seconds, *filling])
+        seconds = add_seconds([tuple(map(price, streams)), *filling])
         return Nest(factors, tuple(kept), seconds, "contraction", tuple(filling))
 
     def _sum_order(self, contraction: Contraction, way: Way) -> list[str]:

@@ -14,16 +14,9 @@ from dataclasses import dataclass
 
 from luminal.dialects.kernel.schedule import Buffer, Factor, Schedule, Stage, Target
 from luminal.dialects.kernel.terms import Term
-from luminal.search.generate import (
-    Candidate,
-    Generator,
-    digits_of,
-    each_lane_first,
-    lane_of,
-    reads_of,
-)
+from luminal.search.generate import Candidate, Generator, reads_of
 from luminal.search.ordering import best
-from luminal.search.stage import Nest, StageView, add_seconds
+from luminal.search.stage import Nest, StageView, add_seconds, digits_of, each_lane_first, lane_of
 
 PART = "part"
 """The name of the loop over parts."""

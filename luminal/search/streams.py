@@ -24,35 +24,31 @@ CACHE_PART = (0.5, 0.75, 0.25)
 
 
 class Streams:
-    """What reading the factors costs that a contraction multiplies, for its register tiles."""
+    """What reading the factors costs that a contraction multiplies, for any register tiles, at some sizes."""
 
-    def __init__(
-        self, shapes: Shapes, contraction: Contraction, machine: Machine, tiling: Tiling, way: Way
-    ) -> None:
-        self.shapes, self.contraction, self.machine, self.tiling = shapes, contraction, machine, tiling
+    def __init__(self, shapes: Shapes, contraction: Contraction, machine: Machine, way: Way) -> None:
+        self.shapes, self.contraction, self.machine = shapes, contraction, machine
         self._batch = {*contraction.batch}
         self._left = self._bytes(way.left)
         self._right = sum(self._bytes(each) for each in way.sources or (way.right,))
         self._rows, self._columns = (
             shapes.volume({*each}) for each in (contraction.rows, contraction.columns)
         )
-        self._panels = max(1.0, self._columns / (tiling.vectors * machine.lanes))
 
-    def panel_cycles(self) -> float:
+    def panel_cycles(self, tiling: Tiling) -> float:
         """Cycles of each vector of the panels, at least."""
-        once = self._rate(self._right / self._panels)
-        block = min(self.tiling.block, self._rows)
-        return once if self.tiling.swap else (self._rate(self._right) + (block - 1) * once) / block
+        once = self._rate(self._right / self._panels(tiling))
+        block = min(tiling.block, self._rows)
+        return once if tiling.swap else (self._rate(self._right) + (block - 1) * once) / block
 
-    def row_seconds(self) -> float:
+    def row_seconds(self, tiling: Tiling) -> float:
         """Waiting for rows that are read again, for all panels but the first."""
-        tiling, contraction, shapes = self.tiling, self.contraction, self.shapes
-        row = tiling.row
+        contraction, shapes, row = self.contraction, self.shapes, tiling.row
         if row is None or tiling.pack_rows:
             return 0.0
         again = self._rows if tiling.swap else min(self._rows, tiling.tile * tiling.block)
         level = self._level(self._left * again / self._rows)
-        passes = (self._panels - 1) * shapes.volume(self._batch)
+        passes = (self._panels(tiling) - 1) * shapes.volume(self._batch)
         seconds = self._left / self.machine.bandwidth if level == len(CACHE_PART) else 0.0
         if shapes.stride(contraction.left, row) not in (1, None):
             seconds += self._rows * FIRST_LINE[level]
@@ -61,13 +57,17 @@ class Streams:
     def _bytes(self, factor: Term) -> int:
         return self.shapes.volume(factor.free - self._batch) * factor.dtype.size_bytes
 
+    def _panels(self, tiling: Tiling) -> float:
+        return max(1.0, self._columns / (tiling.vectors * self.machine.lanes))
+
     def _rate(self, size: float) -> float:
+        """Cycles of a vector, of 4 bytes a lane, from where so many bytes are."""
         level = self._level(size)
-        if level < len(PANEL_CYCLES):
-            return PANEL_CYCLES[level]
         return (
-            2 * self.machine.flops / self.machine.bandwidth
-        )  # of a vector, 4 bytes a lane, in cycles of so many lanes
+            PANEL_CYCLES[level]
+            if level < len(PANEL_CYCLES)
+            else 2 * self.machine.flops / self.machine.bandwidth
+        )
 
     def _level(self, size: float) -> int:
         """The cache that holds so many bytes, from 0; memory is the one after the last."""
