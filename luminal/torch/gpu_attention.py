@@ -26,22 +26,17 @@ def _flash(
     q: Any, k: Any, v: Any, dropout_p: float = 0.0, is_causal: bool = False, return_debug_mask: bool = False,
     *, scale: float | None = None,
 ) -> Any:  # fmt: skip
-    del return_debug_mask
-    if dropout_p:
-        return NotImplemented
-    result, total = _forward(q, k, v, 0.0, is_causal, scale=scale)
-    rest = (_nothing(q), _nothing(q), q.shape[-2], k.shape[-2], _nothing(q), _nothing(q), _nothing(q))
-    return result, total, *rest
+    return _cudnn(q, k, v, None, True, dropout_p, is_causal, return_debug_mask, scale=scale)
 
 
 def _flash_backward(
     grad: Any, q: Any, k: Any, v: Any, out: Any, total: Any, first_q: Any, first_k: Any, most_q: Any,
     most_k: Any, dropout_p: float, is_causal: bool, seed: Any, offset: Any, *, scale: float | None = None,
 ) -> Any:  # fmt: skip
-    del first_q, first_k, most_q, most_k, seed, offset
-    if dropout_p:
-        return NotImplemented
-    return _backward(grad, q, k, v, out, total, 0.0, is_causal, scale=scale)
+    return _cudnn_backward(
+        grad, q, k, v, out, total, seed, offset, None, first_q, first_k, most_q, most_k, dropout_p, is_causal,
+        scale=scale,
+    )  # fmt: skip
 
 
 def _efficient(
