@@ -21,7 +21,7 @@ from xdsl.ir import Block, SSAValue
 
 from luminal.dialects.kernel.placed import ApplyOp, ConstantOp, IndexOp, LoadOp
 from luminal.dialects.kernel.placed_loops import ForOp, FunctionOp
-from luminal.dim import Dim, as_dim, dim_min
+from luminal.dim import Dim
 from luminal.emit_cpu.addresses import AddressWriter, Point
 from luminal.emit_cpu.text import Index
 
@@ -174,6 +174,4 @@ def _trips(variable: SSAValue) -> Dim:
     assert isinstance(block, Block)
     loop = block.parent_op()
     assert isinstance(loop, ForOp), "the loops inside of a block are sequential"
-    data = loop.loop.data
-    whole = (data.size + (data.weight - 1)) // data.weight
-    return whole if data.extent is None else dim_min(whole, as_dim(data.extent))
+    return loop.loop.data.most

@@ -116,7 +116,7 @@ class Addresses:
         """How many iterations a loop has."""
         if loop.extent is not None and not loop.ragged:
             return str(loop.extent)
-        left = (loop.size + (loop.weight - 1)) // loop.weight
+        left = loop.whole
         if outer:
             weights = [as_dim(weight) for weight in loop.outer_weights]
             covered = self.affine(outer, weights, (), (), as_dim(0), wide=not fits_32(loop.size))

@@ -103,10 +103,8 @@ def box_of(op: LoadOp, loops: dict[SSAValue, Loop]) -> Box | None:
         sides.append(side)
     for variable, stride in strides.items():
         loop = loops[variable]
-        count = (loop.size + (loop.weight - 1)) // loop.weight
-        sides.append(
-            Side(stride, count if loop.extent is None else as_dim(loop.extent), None, ((variable, 1),))
-        )
+        count = loop.whole if loop.extent is None else as_dim(loop.extent)
+        sides.append(Side(stride, count, None, ((variable, 1),)))
     sides.sort(key=lambda side: (typical(side.stride), side.extent > 1), reverse=True)
     sides = [side for side in sides if side.extent > 1 or side.size != 1]
     return Box(tuple(sides), offset) if not guards and _is_tensor(op, sides, offset, width) else None

@@ -177,12 +177,7 @@ class _Emitter:
 
 def _counts(op: ParallelOp) -> list[Dim]:
     """The iterations of each loop of a grid."""
-    counts: list[Dim] = []
-    for attribute in op.loops:
-        loop = attribute.data
-        left = (loop.size + (loop.weight - 1)) // loop.weight
-        counts.append(left if loop.extent is None else dim_min(left, loop.extent))
-    return counts
+    return [loop.data.most for loop in op.loops]
 
 
 def _write_group(lines: Lines, program: str, names: Sequence[str], sizes: Sequence[str], group: int) -> str:

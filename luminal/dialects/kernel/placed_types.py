@@ -16,7 +16,7 @@ from xdsl.parser import AttrParser
 from xdsl.printer import Printer
 
 from luminal.dialects.tensor_type import current_symbols
-from luminal.dim import Dim, parse_dim
+from luminal.dim import Dim, dim_min, parse_dim
 from luminal.dtype import DType, dtype_of
 
 Parsed = TypeVar("Parsed")
@@ -146,6 +146,16 @@ class Loop:
     outer_weights: tuple[int, ...] = ()
     role: str = "loop"
     masked: bool = False
+
+    @property
+    def whole(self) -> Dim:
+        """How many iterations cover the index."""
+        return (self.size + (self.weight - 1)) // self.weight
+
+    @property
+    def most(self) -> Dim:
+        """The most iterations, whatever stands around."""
+        return self.whole if self.extent is None else dim_min(self.whole, self.extent)
 
     def trips(self, size: int, outer: tuple[int, ...]) -> int:
         """The number of iterations for a size and the values of the outer loop variables."""
