@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from luminal.emit_cpu.jit import Target, compile_object, load_object
 
-ACCUMULATORS = 16
-"""Independent chains: more than latency times throughput of any processor at hand, fewer than registers."""
+ACCUMULATORS = 12
+"""Independent chains: more than latency times throughput of any processor at hand, and with the factor no more than the
+16 registers of AVX2."""
 PASSES = 7
 SECONDS = 0.05
 COPIED = 64 << 20
