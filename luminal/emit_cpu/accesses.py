@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from xdsl.ir import SSAValue
 
-from luminal.dialects.kernel.placed import LoadOp, StoreOp
+from luminal.dialects.kernel.placed import LoadOp, PrefetchOp, StoreOp
 from luminal.dialects.kernel.placed_base import reference_of
 from luminal.dialects.kernel.placed_types import Address, Tile, TileAxis
 from luminal.dim import Dim, as_dim
@@ -27,6 +27,8 @@ SPARE_BYTES = 1024
 """the largest vector that the emitter makes: what a masked-off access reads or writes instead"""
 ALIGNMENT = 64
 """bytes on which outputs and scratch begin"""
+LINE_BYTES = 64
+"""of a cache"""
 STRIDES = (2, 3, 4)
 """Of vectors whose memory is read whole, to pick every second element or so; others are read one by one."""
 
@@ -94,6 +96,21 @@ class AccessWriter(AddressWriter, ABC):
         text = f"@{ZEROS} = internal constant [{SPARE_BYTES} x i8] zeroinitializer, align 64"
         self.f.module.globals[ZEROS] = text
         return Value("ptr", f"@{ZEROS}")
+
+    def fetch(self, op: PrefetchOp) -> None:
+        """Ask for every line, into the second cache: what is used meanwhile needs the first."""
+        f, address = self.f, op.address.data
+        dtype = reference_of(op.reference).dtype
+        pointer = self.pointer(op.reference, op.variables, address, address.offset)
+        turn, depth = self.variables[op.turn]
+        key = ("turn", op.turn, op.parts.data, op.part.data)
+        memo = self.scopes[depth].memo
+        if key not in memo:
+            with f.at(self.scopes[depth].place):
+                memo[key] = f.index("mul", f.index("urem", turn, op.parts.data), op.part.data)
+        pointer = f.offset(pointer, memory_element(dtype), memo[key])
+        for line in range(0, op.elements.data * dtype.size_bytes, LINE_BYTES):
+            f.prefetch(f.offset(pointer, "i8", line))
 
     def _part(self, value: Value | None, piece: Piece, whole: int) -> Value | None:
         """What a piece has of a vector of `whole` elements, or of the mask of all; a scalar is everyone's."""

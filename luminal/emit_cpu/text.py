@@ -253,6 +253,11 @@ class Function:
         self.module.declare(full, type_, [x.type for x in arguments])
         return self.call(type_, full, arguments, flags)
 
+    def prefetch(self, pointer: Value) -> None:
+        """Ask for the line of an address, which need not be valid, into the second cache."""
+        self.module.declare("llvm.prefetch.p0", "void", ["ptr", "i32", "i32", "i32"])
+        self.line(f"call void @llvm.prefetch.p0(ptr {pointer.text}, i32 0, i32 2, i32 1)")
+
     def fma(self, a: Value, b: Operand, c: Operand) -> Value:
         """a*b + c rounded once, whatever the licences."""
         return self.intrinsic("fma", a, self.operand(b, a.type), self.operand(c, a.type))

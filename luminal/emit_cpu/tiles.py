@@ -22,6 +22,7 @@ from luminal.dialects.kernel.placed import (
     GuardOp,
     IndexOp,
     LoadOp,
+    PrefetchOp,
     ReduceOp,
     StoreOp,
 )
@@ -117,6 +118,9 @@ class TileWriter(AccessWriter):
         if isinstance(op, StoreOp):
             self.settle(block, op.reference, op)
             self.store(op)
+            return
+        if isinstance(op, PrefetchOp):
+            self.fetch(op)
             return
         if isinstance(op, ConstantOp | DimensionOp | YieldOp):
             return

@@ -14,6 +14,7 @@ from luminal.dialects.kernel.terms import Affine, Output, Term
 from luminal.dim import Dim, as_dim
 from luminal.dtype import bool_
 from luminal.errors import ScheduleError
+from luminal.passes.ahead import fetch_ahead
 from luminal.passes.nest import OpenStage, PlacedBuffer, PlacedFactor
 from luminal.passes.placement_state import PlacementState, Values
 
@@ -208,7 +209,16 @@ class MemoryPlacement(PlacementState):
     def _read_buffer(self, buffer: PlacedBuffer, term: Term) -> SSAValue:
         memory = self._memory(buffer, term)
         variables, address, axes = self._buffer_address(buffer, term.free)
+        if buffer.buffer.ahead:
+            self._fetch_ahead(buffer, memory)
         return self._add(LoadOp.of(memory, variables, address, axes, None, self._edge(buffer, term.free)))
+
+    def _fetch_ahead(self, buffer: PlacedBuffer, memory: SSAValue) -> None:
+        depth, op = fetch_ahead(self.region, self.path, buffer, memory)
+        memo = self.path[depth].memo
+        if ("ahead", id(buffer)) not in memo:
+            memo["ahead", id(buffer)] = True
+            self.path[depth].block.add_op(op)
 
     def _write(self, target: Target) -> None:
         """Store a target's value for the tile at hand."""

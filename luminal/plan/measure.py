@@ -6,6 +6,7 @@ import ctypes
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +30,10 @@ from luminal.search.machine import Dot, Machine
 
 Array = NDArray[Any]
 
-COLD_BYTES = 6 << 20
-"""What is read between two runs with the same copy of a parameter: more than the caches of two cores hold."""
-MOST_COPIES = 16
+COLD_PART, COLD_BYTES = 1.25, 40 << 20
+"""What is read between two runs with the same copy of a parameter: so many times the last cache, or so much where its
+size is not known."""
+MOST_COPIES = 32
 CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 """Where Linux describes the caches of a core, a folder each."""
 CLOCK = 3.125e9
@@ -76,6 +78,13 @@ def cache_bytes(caches: Path = CACHES) -> dict[int, int]:
         except (OSError, ValueError):
             continue
     return found
+
+
+@cache
+def cold_bytes() -> int:
+    """How much is read between two runs with the same copy of a parameter."""
+    caches = cache_bytes()
+    return int(COLD_PART * caches[max(caches)]) if caches else COLD_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +190,7 @@ class MeasuredKernel:
             source = arguments[argument].view(packing.dtype.bit_carrier)
             target = allocate((packed_elements(packing),), source.dtype)
             pack(source, packing, target)
-            more = min(MOST_COPIES, COLD_BYTES // target.nbytes) if cold and target.nbytes else 0
+            more = min(MOST_COPIES, cold_bytes() // target.nbytes) if cold and target.nbytes else 0
             copies = [target, *(allocate(target.shape, target.dtype) for _ in range(more))]
             for copy in copies[1:]:
                 copy[...] = target

@@ -20,7 +20,7 @@ from luminal.search.part_nests import PartGenerator
 from luminal.search.record import Enumeration
 from luminal.search.samples import Samples
 from luminal.search.shapes import Shapes
-from luminal.search.variants import LEADING, behind_variants, variants
+from luminal.search.variants import LEADING, behind_variants, fetching_ahead, variants
 
 
 def plain_candidate(region: Region, machine: Machine, hint: Mapping[str, int]) -> Candidate:
@@ -55,7 +55,9 @@ def legal_candidates(
         in_order = ordered(found, machine)
     else:
         found += [each for form in every for each in _narrow(form, machine, samples)]
-        found += _variants(ordered(found, machine), dict(zip(named, generators, strict=True)), machine)
+        priced = {form: generator.priced for form, generator in zip(named, generators, strict=True)}
+        found += [each for plain in found for each in fetching_ahead(plain, priced[plain.form], machine)]
+        found += variants([(each, priced[each.form]) for each in ordered(found, machine)[:LEADING]], machine)
         in_order = wide_second(behind_variants(ordered(found, machine)), machine)
     every_one = (*in_order, *generators[0].fallbacks())
     seen.candidates += {(each.form, str(each.schedule)): each for each in every_one}.values()
@@ -77,14 +79,6 @@ def _narrow(form: Form, machine: Machine, samples: Samples) -> list[Candidate]:
     suggested = generator_of(form, machine, samples, coarse=True).suggested(for_all=False)
     found = [each for each in suggested if has_lanes_along(each, indices)]
     return [replace(each, form=form.name) for each in ordered(found, machine)[:NARROW]]
-
-
-def _variants(
-    candidates: Sequence[Candidate], generators: Mapping[str, Generator], machine: Machine
-) -> list[Candidate]:
-    """Those of the first candidates; `generators` of the forms by name."""
-    leading = [(each, generators[each.form].priced) for each in candidates[:LEADING]]
-    return list(variants(leading, machine))
 
 
 def generator_of(form: Form, machine: Machine, samples: Samples, coarse: bool = False) -> Generator:

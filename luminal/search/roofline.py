@@ -53,19 +53,22 @@ NEAR_PAGES, NEAR_PART = 1024, 0.5
 class Estimate:
     """Seconds of one core for the whole region, its memory aside, and how many independent parts it has.
 
-    `traffic`: seconds in which one core moves the region's memory.  `before`: the phases before the last one that wait
-    for each other, each as its part of the seconds and its own grid.
+    `traffic`: seconds in which one core moves its memory; `ahead`: those of them that pass while something else
+    is computed.  `before`: the phases before the last one that wait for each other, each as its part of the seconds and
+    its own grid.
     """
 
     computing: float
     grid: int
     before: tuple[tuple[float, int], ...] = ()
     traffic: float = 0.0
+    ahead: float = 0.0
 
     @property
     def core_seconds(self) -> float:
         """Of one core for the whole region; memory is waited for in part while computing."""
-        return max(self.computing, self.traffic) + 0.5 * min(self.computing, self.traffic)
+        waited = max(0.0, self.traffic - self.ahead)
+        return max(self.computing, self.traffic) + 0.5 * min(self.computing, waited)
 
     def seconds(self, machine: Machine) -> float:
         if machine.threads == 1 or self.core_seconds < 2 * machine.waking:  # no other thread is woken

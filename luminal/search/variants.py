@@ -3,6 +3,8 @@
 Stores past the cache: where a kernel touches more than its part of the last cache, what it has written is driven out
 before the next kernel reads it.  A plain store reads each line before it writes it; one past the cache only writes.
 
+Panels fetched ahead: while a panel of a packed constant is used, memory gives the next one (luminal/passes/ahead.py).
+
 Fewer parallel loops: the generator makes leading loops parallel until there are many parts for every core.  A small
 region may do better on one core, which wakes no other; and one with a part for each core needs no more.
 """
@@ -13,13 +15,15 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from luminal.dialects.kernel.schedule import Schedule, Stage, Target
+from luminal.dialects.kernel.schedule import Buffer, Schedule, Stage, Target
 from luminal.search.generate import Candidate
 from luminal.search.machine import Machine
 from luminal.search.roofline import bytes_touched
 from luminal.search.shapes import Shapes
 from luminal.search.stage import parallel_trips
 
+LOOPS = ("loop", "parallel", "partial")
+"""Roles of what runs in turn."""
 LEADING = 8
 """So many candidates that the model puts first have variants: the list must not grow by a factor."""
 WORTHWHILE = 0.95
@@ -30,6 +34,8 @@ CACHE_PART = 0.5
 """What part of the last cache a kernel has, beside others that share it."""
 LARGE_PART = 0.25
 """What part of the bytes that a kernel touches an output is, at least, to be stored past the cache."""
+WORTH_FETCHING = 0.98
+"""What part of the model's seconds a variant that fetches panels ahead takes at most."""
 WIDEST_STORE = 64
 """Bytes of a store past the cache, at most: a wider vector is several."""
 
@@ -102,6 +108,50 @@ def _with_parallel(stage: Stage, count: int) -> Stage:
         for factor in stage.factors
     )
     return replace(stage, factors=factors)
+
+
+# ---- panels fetched ahead
+
+
+def fetching_ahead(candidate: Candidate, priced: Sequence[Shapes], machine: Machine) -> Iterator[Candidate]:
+    """The variant of a candidate that fetches panels ahead, where it has any and the model sees a gain."""
+    schedule = candidate.schedule
+    wanted = frozenset(
+        target.buffer
+        for target in _kept(schedule)
+        if target.buffer is not None and target.buffer.home == "packed"
+        if any(_comes_back(stage, target.buffer) for stage in (*schedule.roots, *schedule.kept))
+    )
+    if not wanted:
+        return
+    terms = {target.term for target in _kept(schedule) if target.buffer in wanted}
+    estimates = tuple(
+        replace(estimate, ahead=_bytes_of(shapes, terms) / machine.bandwidth)
+        for estimate, shapes in zip(candidate.estimates, priced, strict=True)
+    )
+    if estimates[0].seconds(machine) > WORTH_FETCHING * candidate.estimate.seconds(machine):
+        return
+
+    def ahead(buffer: Buffer) -> Buffer:
+        return replace(buffer, ahead=buffer in wanted)
+
+    kept = tuple(stage.with_buffers(ahead) for stage in schedule.kept)
+    yield replace(candidate, schedule=replace(schedule, kept=kept), estimates=estimates)
+
+
+def _comes_back(stage: Stage, buffer: Buffer) -> bool:
+    """Whether a stage's loops read each panel of a buffer again in every turn of a loop inside."""
+    digits = {index for index, _ in buffer.digits}
+    is_panel = [factor.index in digits for factor in stage.factors if factor.role in LOOPS]
+    if all(is_panel):
+        return False
+    turn = max(number for number, found in enumerate(is_panel) if not found)
+    return any(is_panel[:turn]) and any(is_panel[turn + 1 :])
+
+
+def _bytes_of(shapes: Shapes, numbers: Iterable[int]) -> int:
+    terms = shapes.region.terms()
+    return sum(shapes.volume(terms[number].free) * terms[number].dtype.size_bytes for number in numbers)
 
 
 # ---- stores past the cache

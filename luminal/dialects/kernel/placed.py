@@ -47,7 +47,7 @@ from luminal.dialects.kernel.placed_types import (
     TileType,
 )
 from luminal.dialects.kernel.terms import ELEMENTWISE, PAIRED_MONOIDS
-from luminal.dim import Dim
+from luminal.dim import Dim, as_dim
 from luminal.dtype import DType, bool_, i64
 
 MONOIDS = ("sum", "prod", "max", "min", "argmax", "argmin")
@@ -252,6 +252,48 @@ class StoreOp(IRDLOperation):
         check_covers(self.tile, operands, "kernel.store")
 
 
+@irdl_op_definition
+class PrefetchOp(IRDLOperation):
+    """Asks for memory that is read soon, and changes no value: `elements` from the address on, which may lie outside of
+    what the reference has, moved by `part` elements for each turn, counted modulo `parts`."""
+
+    name = "kernel.prefetch"
+    reference = operand_def(ReferenceType)
+    variables = var_operand_def(IndexType)
+    turn = operand_def(IndexType)
+    address = prop_def(AddressAttribute)
+    parts = prop_def(IntAttr)
+    part = prop_def(IntAttr)
+    elements = prop_def(IntAttr)
+
+    @staticmethod
+    def of(
+        reference: SSAValue,
+        variables: Sequence[SSAValue],
+        strides: Sequence[Dim],
+        offset: int,
+        turn: SSAValue,
+        parts: tuple[int, int],
+        elements: int,
+    ) -> PrefetchOp:
+        """`parts`: how many there are, and the elements of each."""
+        return PrefetchOp.build(
+            operands=[reference, variables, turn],
+            properties={
+                "address": AddressAttribute(Address(tuple(strides), (), as_dim(offset))),
+                "parts": IntAttr(parts[0]),
+                "part": IntAttr(parts[1]),
+                "elements": IntAttr(elements),
+            },
+        )
+
+    def verify_(self) -> None:
+        _verify_address(self, self.address.data, self.variables, 0)
+        check(
+            min(self.parts.data, self.part.data, self.elements.data) > 0, "kernel.prefetch: fetches nothing"
+        )
+
+
 ROUNDED = "rounded"
 """The variant of a product that is no part of a fused multiply-add, whatever the licences."""
 
@@ -385,7 +427,7 @@ class ReduceOp(IRDLOperation):
 
 PLACED_OPERATIONS: tuple[type[Operation], ...] = (
     FunctionOp, AllocateOp, ParallelOp, ForOp, YieldOp, ConstantOp, DimensionOp, IndexOp, GuardOp, LoadOp, StoreOp,
-    ApplyOp, ContractOp, AccumulateOp, ReduceOp,
+    PrefetchOp, ApplyOp, ContractOp, AccumulateOp, ReduceOp,
 )  # fmt: skip
 PLACED_ATTRIBUTES: tuple[type[Attribute], ...] = (
     TileType, ReferenceType, LoopAttribute, LimitAttribute, AddressAttribute, SizeAttribute,

@@ -25,6 +25,7 @@ from luminal.dialects.kernel.placed import (
     GuardOp,
     IndexOp,
     LoadOp,
+    PrefetchOp,
     ReduceOp,
     StoreOp,
 )
@@ -96,6 +97,8 @@ class _Machine:
                 self.load(op)
             case StoreOp():
                 self.store(op)
+            case PrefetchOp():
+                pass
             case ApplyOp():
                 inputs = [self.spread(value, op.tile.axes) for value in op.inputs]
                 variant = op.variant.data if op.variant is not None else None

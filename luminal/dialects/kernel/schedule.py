@@ -49,19 +49,20 @@ class Buffer:
 
     `home`: "scratch"; "packed" (a constant argument that the host has laid out so; nothing is filled); or an output's
     name such as "out0" (the output's own memory holds the term until the output replaces it; no digits then).
+    `ahead`: of a packed one, while a panel is used the next is fetched (luminal/passes/ahead.py).
     """
 
     digits: tuple[tuple[str, int | None], ...] = ()
     at: str | None = None
     home: str = "scratch"
+    ahead: bool = False
 
     def __str__(self) -> str:
         if self.home not in ("scratch", "packed"):
             return f"in {self.home}"
         digits = " ".join(f"{index}:{'*' if extent is None else extent}" for index, extent in self.digits)
-        return f"{'packed' if self.home == 'packed' else 'as'} {digits or '.'}" + (
-            f" from {self.at}" if self.at else ""
-        )
+        kind = "ahead" if self.ahead else "packed" if self.home == "packed" else "as"
+        return f"{kind} {digits or '.'}" + (f" from {self.at}" if self.at else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,11 +147,14 @@ def _buffer(text: str) -> Buffer:
     kind, _, rest = text.strip().partition(" ")
     if kind == "in":
         return Buffer(home=rest.strip())
-    if kind not in ("as", "packed"):
-        raise ScheduleError(f"buffer {text!r}: expected 'as DIGITS', 'packed DIGITS' or 'in outN'")
+    if kind not in ("as", "packed", "ahead"):
+        raise ScheduleError(
+            f"buffer {text!r}: expected 'as DIGITS', 'packed DIGITS', 'ahead DIGITS' or 'in outN'"
+        )
     digits, _, at = rest.partition(" from ")
     parsed = tuple((factor.index, factor.extent) for factor in parse_factors(digits))
-    return Buffer(parsed, at.strip() or None, "packed" if kind == "packed" else "scratch")
+    home = "scratch" if kind == "as" else "packed"
+    return Buffer(parsed, at.strip() or None, home, ahead=kind == "ahead")
 
 
 def _stage(text: str) -> Stage:
