@@ -1,4 +1,4 @@
-"""Fetching the next panel of a packed constant: where each step asks for what, and what has no panels that come back."""
+"""Fetching the next panel of a packed constant: what each step asks for, and what has no panels that come back."""
 
 from __future__ import annotations
 
