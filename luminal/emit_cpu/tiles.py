@@ -29,6 +29,7 @@ from luminal.dialects.kernel.placed import (
 from luminal.dialects.kernel.placed_base import reference_of, tile_of
 from luminal.dialects.kernel.placed_loops import ForOp, YieldOp
 from luminal.dialects.kernel.placed_types import TileAxis
+from luminal.dialects.kernel.ranges import largest_product, range_of_value
 from luminal.dim import as_dim
 from luminal.dtype import DType
 from luminal.emit_cpu.accesses import AccessWriter, vector_strides
@@ -39,7 +40,7 @@ from luminal.emit_cpu.arithmetic import (
     combine_pair,
     register_type,
 )
-from luminal.emit_cpu.dots import dot_product
+from luminal.emit_cpu.dots import Chains, dot_product
 from luminal.emit_cpu.interior import Part, always_holds, part_of
 from luminal.emit_cpu.jit import Target
 from luminal.emit_cpu.text import Function, Index
@@ -78,6 +79,7 @@ class TileWriter(AccessWriter):
         self.pending: dict[Block, list[LoadOp]] = {}
         self.open: list[Block] = []
         self.depths: dict[SSAValue, int] = {}
+        self.chains: Chains = {}
 
     @contextmanager
     def knowing(self, held: set[ApplyOp], failed: set[ApplyOp]) -> Generator[None]:
@@ -339,7 +341,15 @@ class TileWriter(AccessWriter):
             factors.append(value)
         dtypes = (tile_of(op.left).dtype, tile_of(op.right).dtype)
         return dot_product(
-            self.f, self.target, total, (factors[0], factors[1]), dtypes, op.tile.dtype, self.licences
+            self.f,
+            self.target,
+            total,
+            (factors[0], factors[1]),
+            dtypes,
+            op.tile.dtype,
+            self.licences,
+            largest_product(range_of_value(op.left), range_of_value(op.right)),
+            self.chains,
         )
 
     def _accumulate(self, op: AccumulateOp, point: Point) -> list[Value]:

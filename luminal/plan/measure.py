@@ -46,7 +46,9 @@ def host_machine(threads: int) -> Machine:
     """This machine, for the generator and the roofline."""
     target = Target.host()
     full = (dot for dot in available(target) if dot.bits == target.vector_bits)
-    dots = tuple(dict.fromkeys(Dot(dot.left, dot.right, dot.total, dot.group, dot.cycles) for dot in full))
+    dots = tuple(
+        dict.fromkeys(Dot(dot.left, dot.right, dot.total, dot.group, dot.cycles, dot.largest) for dot in full)
+    )
     lanes, multiply_adds = target.vector_bits // 32, multiply_adds_of(target)
     machine = Machine(
         lanes,

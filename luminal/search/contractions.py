@@ -11,6 +11,7 @@ import itertools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from luminal.dialects.kernel.ranges import largest_product, range_of_term
 from luminal.dialects.kernel.schedule import Buffer, Factor, Stage, Target
 from luminal.dialects.kernel.terms import ELEMENTWISE, Region, Term, is_narrow_product, widened
 from luminal.passes.packed_loads import is_only_load
@@ -169,10 +170,16 @@ class ContractionGenerator:
             yield Way(left, right, CAST_OPERATIONS * len(casts), (loaded,))
         if narrow[0] is None or narrow[1] is None:
             return
-        for dot in self.machine.dots:
-            if dot.takes(narrow[0].dtype, narrow[1].dtype, contraction.reduction.dtype):
+        largest = largest_product(range_of_term(narrow[0]), range_of_term(narrow[1]))
+        groups = set[int]()
+        for dot in self.machine.dots:  # of those for the same groups the first is the best
+            if dot.group in groups:
+                continue
+            if dot.takes(narrow[0].dtype, narrow[1].dtype, contraction.reduction.dtype, largest):
+                groups.add(dot.group)
                 computed, sources = self._sources(narrow[1], lane)
-                yield Way(narrow[0], narrow[1], computed, sources, dot.group, dot.cycles)
+                is_chained = dot.largest is not None
+                yield Way(narrow[0], narrow[1], computed, sources, dot.group, dot.cycles, is_chained)
 
     def _sources(self, operand: Term, lane: str) -> tuple[int, tuple[Term, ...]]:
         """How many elementwise operations make an operand of its loads along the lane, where the host can lay those
@@ -264,7 +271,8 @@ class ContractionGenerator:
 
     def _sum_factors(self, contraction: Contraction, way: Way, sums: list[str]) -> list[Factor]:
         group = way.group
-        unroll = next((u for u in (4, 2) if self._fits(sums[-1], u * group)), 1)
+        steps = (8, 4, 2) if way.is_chained else (4, 2)
+        unroll = next((u for u in steps if self._fits(sums[-1], u * group)), 1)
         factors: list[Factor] = []
         for index in (*contraction.around, *sums[:-1]):
             size = self.region.extents[index].constant

@@ -10,17 +10,22 @@ from luminal.dtype import DType, i16
 @dataclass(frozen=True, slots=True)
 class Dot:
     """An instruction that adds the products of `group` neighbours in each lane to it: the dtypes of its factors and of
-    the sum, and its cycles beside those of a fused multiply-add."""
+    the sum, and its cycles beside those of a fused multiply-add; `largest`: the greatest magnitude of a product that
+    it takes, None where it takes any."""
 
     left: DType
     right: DType
     total: DType
     group: int
     cycles: float = 1.0
+    largest: int | None = None
 
-    def takes(self, left: DType, right: DType, total: DType) -> bool:
-        """Whether it multiplies factors of these dtypes, in either order; those of i16 may be narrower integers."""
+    def takes(self, left: DType, right: DType, total: DType, largest: int | None = None) -> bool:
+        """Whether it multiplies factors of these dtypes, in either order; those of i16 may be narrower integers.
+        `largest`: the greatest magnitude that a product can have, None where they are floats."""
         if total is not self.total:
+            return False
+        if self.largest is not None and (largest is None or largest > self.largest):
             return False
         if self.left is i16:
             return all(each.is_integer and each.bits <= self.left.bits for each in (left, right))

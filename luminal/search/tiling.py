@@ -14,7 +14,8 @@ class Way:
 
     `computed`: vector operations that make of one vector of what is loaded one of the lane side, where that is no
     panel of its own; `sources`: what is loaded for it, if not `right`.  `group`: neighbours along the sum in each lane,
-    which one instruction of so many `cycles` sums up.
+    which one instruction of so many `cycles` sums up; `is_chained`: what steps that are written out sum up is made
+    wider once for all of them.
     """
 
     left: Term
@@ -23,6 +24,7 @@ class Way:
     sources: tuple[Term, ...] = ()
     group: int = 1
     cycles: float = 1.0
+    is_chained: bool = False
 
     @property
     def shifts(self) -> frozenset[str]:

@@ -14,7 +14,7 @@ from luminal.emit_cpu.emit import emit_function
 from luminal.emit_cpu.jit import Target, assembly, compile_object
 from luminal.errors import ScheduleError
 from luminal.passes.place import place
-from tests.emit_cpu.kernels import EVERYWHERE, HOST
+from tests.emit_cpu.kernels import EVERYWHERE, HOST, TARGETS
 from tests.emit_cpu.native_kernel import compile_function
 from tests.emit_cpu.test_emit import LICENCES, check
 from tests.kernel.products import inputs, product
@@ -87,6 +87,38 @@ def test_groups_become_one_instruction(
     lines = [line.split()[0] for line in assembly(text, target).splitlines() if line.startswith("\t")]
     assert lines.count(instruction) >= 6
     assert compile_object(text, target)
+
+
+@pytest.mark.parametrize("bits", [1, 4, 6, 7, 8])
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.cpu)
+def test_small_products_are_summed_in_pairs_without_saturating(bits: int, target: Target) -> None:
+    """As many addends as fit in i16, and one more, of the limits alone: 15 * -128 * 2 is added eight times."""
+    region = product(3, 64, 144, (u8, i8), i32, bits=bits)
+    lanes = target.vector_bits // 32
+    for unrolled in (2, 4, 9):
+        schedule = f"out0: i:* j:* k:* k:{unrolled}:unroll j:2:tile j:{lanes}:lane k:4:group"
+        for limit in (-128, 127):
+            a, b = np.full(3 * 144, 255, np.uint8), np.full(144 * 64, limit, np.int8)
+            check(region, schedule, [a, b], {}, target)
+        check(region, schedule, inputs(region, {}, bits), {}, target)
+
+
+AVX512 = Target("x86_64-unknown-linux-gnu", "skylake-avx512", "+avx512f,+avx512bw,+avx512vl", 512, 32)
+
+
+@pytest.mark.parametrize("target", [Target.avx2(), AVX512], ids=lambda target: target.cpu)
+@pytest.mark.parametrize(("bits", "saturating", "wide"), [(4, 8, 1), (6, 8, 4), (7, 8, 8), (8, 0, 0)])
+def test_how_many_of_them_are_summed_before_they_are_made_wider(
+    bits: int, saturating: int, wide: int, target: Target
+) -> None:
+    """i16 holds eight pairs of products of four bits with i8, two of six bits, one of seven; of eight bits none."""
+    region = product(3, 64, 32, (u8, i8), i32, bits=bits)
+    lanes = target.vector_bits // 32
+    schedule = parse_schedule(f"out0: i:* j:* k:* k:8:unroll j:{lanes}:lane k:4:group")
+    text = assembly(emit_function(place(region, schedule, "kernel", LICENCES), target).text, target)
+    lines = [line.split()[0] for line in text.splitlines() if line.startswith("\t")]
+    assert lines.count("vpmaddubsw") == saturating
+    assert bits == 8 or lines.count("vpmaddwd") == wide
 
 
 def test_without_licences_a_float_sum_keeps_its_order() -> None:

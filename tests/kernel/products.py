@@ -19,8 +19,10 @@ def product(
     total: DType,
     transposed: bool = False,
     constant: bool = False,
+    bits: int | None = None,
 ) -> Region:
-    """out[i, j] = sum over k of a[i, k] * b[k, j], or b[j, k], widened to the dtype of the sum; `constant`: b is.
+    """out[i, j] = sum over k of a[i, k] * b[k, j], or b[j, k], widened to the dtype of the sum; `constant`: b is;
+    `bits`: so many of the low bits of a count.
 
     One row has no index i.
     """
@@ -30,6 +32,8 @@ def product(
     a = table.read(0, Affine.of({**dict.fromkeys(row, inner), "k": 1}), dtypes[0])
     strides = {"k": 1, "j": inner} if transposed else {"k": columns, "j": 1}
     b = table.read(1, Affine.of(strides), dtypes[1])
+    if bits is not None:
+        a = table.apply("bits", (a, table.constant((1 << bits) - 1, dtypes[0])), "and", dtypes[0])
     left, right = (table.apply("cast", (x,), "none", total) for x in (a, b))
     result = table.reduce("sum", ["k"], (table.apply("mul", (left, right), None, total),))
     address = Affine.of({**dict.fromkeys(row, columns), "j": 1})

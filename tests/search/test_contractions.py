@@ -91,6 +91,25 @@ def test_schedules_are_right(name: str) -> None:
         assert mismatch is None, f"{candidate.form} {candidate.schedule}: {mismatch}"
 
 
+def test_instructions_that_saturate_are_for_small_products() -> None:
+    """Of six bits each product is small enough, of whole bytes it is not."""
+    machine = Machine(8, 16, dots=(Dot(u8, i8, i32, 4, 2.5, 16383),))
+    for name in ("fields of two bytes", "blocks of u8"):
+        region, dims = REGIONS[name]
+        found = any(":4:group" in str(each.schedule) for each, _ in candidates(region, machine, dims))
+        assert found == (name == "fields of two bytes")
+
+
+def test_instructions_that_saturate_are_not_offered_beside_those_that_do_not() -> None:
+    region, dims = REGIONS["fields of two bytes"]
+    whole, small = Dot(u8, i8, i32, 4), Dot(u8, i8, i32, 4, 2.5, 16383)
+    one, both = (
+        [str(each.schedule) for each, _ in candidates(region, Machine(8, 16, dots=dots), dims)]
+        for dots in ((whole,), (whole, small))
+    )
+    assert both == one
+
+
 def test_no_candidate_is_refused() -> None:
     for region, dims in REGIONS.values():
         seen = Enumeration()
