@@ -31,6 +31,8 @@ from luminal.emit_cpu.tiles import TileWriter, guard_is_trivial
 from luminal.emit_cpu.values import Value
 
 ALIGNMENT = 64
+FEW_REGISTERS = 16
+"""of vectors, in which there is no room for constants too"""
 TINY_NANOSECONDS = 3000
 """below it, waking threads costs more than they save"""
 CHUNKS_PER_THREAD, UNEVEN_CHUNKS_PER_THREAD = 4, 16
@@ -88,7 +90,7 @@ class _Emitter:
     def __init__(self, function: FunctionOp, target: Target) -> None:
         self.function, self.target = function, target
         self.name = function.sym_name.data
-        self.module = Module()
+        self.module = Module(constants_in_memory=target.vector_registers <= FEW_REGISTERS)
         self.splits, self.interiors = _splits(function), interiors(function)
         self.offsets: dict[SSAValue, Dim] = {}
         self.shared, self.private = as_dim(0), as_dim(0)

@@ -56,10 +56,21 @@ def _flat(lines: Lines) -> Iterator[str]:
             yield from _flat(line)
 
 
-class Module:
-    """Declarations, globals, functions and metadata of one LLVM module, printed by `text()`."""
+UNITS = frozenset(
+    constant(f"<2 x {element}>", sign).text for element in ("float", "double") for sign in (1.0, -1.0)
+)
+"""What a product by is no product."""
 
-    def __init__(self) -> None:
+
+class Module:
+    """Declarations, globals, functions and metadata of one LLVM module, printed by `text()`.
+
+    `constants_in_memory`: addends and factors that are vector constants are operands in memory. LLVM keeps constants
+    of a loop in registers, and where there are few, moves them from one to another in each iteration. (A `constant`
+    global would be folded to what it was.)"""
+
+    def __init__(self, constants_in_memory: bool = False) -> None:
+        self.constants_in_memory = constants_in_memory
         self.declarations: dict[str, str] = {}
         self.globals: dict[str, str] = {}
         self.functions: dict[str, str] = {}
@@ -178,7 +189,18 @@ class Function:
     def op(self, opcode: str, a: Operand, b: Operand, flags: str = "") -> Value:
         """A binary instruction such as `fadd` or `mul`; `flags` are its own ("contract", "nsw")."""
         left, right = self.pair(a, b)
+        if opcode in ("fadd", "fmul"):
+            left, right = self._from_memory(left), self._from_memory(right)
         return self.define(left.type, f"{opcode} {flags} {left.type} {left.text}, {right.text}")
+
+    def _from_memory(self, value: Value) -> Value:
+        """A vector constant as a load, where the module asks for it."""
+        if not (self.module.constants_in_memory and value.text.startswith("splat")) or value.text in UNITS:
+            return value
+        name = f"constant_{suffix_of(value.type)}_{value.text.split()[-1][:-1]}"
+        align = lanes_of(value.type) * bits_of(value.type) // 8
+        self.module.globals[name] = f"@{name} = internal global {value.type} {value.text}, align {align}"
+        return self.load(value.type, Value("ptr", f"@{name}"), align)
 
     def index(self, opcode: str, a: Index, b: Index) -> Index:
         """i64 arithmetic that folds Python ints: add sub mul sdiv udiv urem smin smax and shl."""
@@ -260,7 +282,9 @@ class Function:
 
     def fma(self, a: Value, b: Operand, c: Operand) -> Value:
         """a*b + c rounded once, whatever the licences."""
-        return self.intrinsic("fma", a, self.operand(b, a.type), self.operand(c, a.type))
+        return self.intrinsic(
+            "fma", a, self._from_memory(self.operand(b, a.type)), self._from_memory(self.operand(c, a.type))
+        )
 
     def reduce(self, kind: str, value: Value, flags: str = "") -> Value:
         """One scalar of all lanes by `llvm.vector.reduce.<kind>`: add, or, umax ... of integers; fadd and

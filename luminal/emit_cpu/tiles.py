@@ -1,9 +1,9 @@
 """Values of tiles, addresses and memory accesses of a placed kernel, inside one LLVM function.
 
 Pure operations are written on demand, one coordinate at a time, so that each FMA follows the loads that it
-needs and few registers are live. A value that a nested block uses is written whole where it stands. Addresses
-are built outermost loop first, each step at the start of its loop's body, so that nothing is computed deeper
-than it must be.
+needs and few registers are live; of what is stored, a few coordinates at a time, line by line in turn. A value
+that a nested block uses is written whole where it stands. Addresses are built outermost loop first, each step
+at the start of its loop's body, so that nothing is computed deeper than it must be.
 """
 
 from __future__ import annotations
@@ -42,14 +42,17 @@ from luminal.emit_cpu.arithmetic import (
 )
 from luminal.emit_cpu.dots import Chains, dot_product
 from luminal.emit_cpu.interior import Part, always_holds, part_of
+from luminal.emit_cpu.interleave import interleaved
 from luminal.emit_cpu.jit import Target
-from luminal.emit_cpu.text import Function, Index
+from luminal.emit_cpu.text import Function, Index, Lines
 from luminal.emit_cpu.transposed import quad_axis, turned_axis
 from luminal.emit_cpu.values import Value, constant_bits, lane_constants, lanes_of, vector_of, zero
 from luminal.emit_cpu.vectors import coordinates, elements_in, neighbours, spread
 
 TRUE = Value("i1", "true")
 
+CHAIN_REGISTERS = 4
+"""of a chain of elementwise operations, of which several are written side by side"""
 DEEPEST = 64
 """operations that may wait for one another: a longer chain is written piece by piece"""
 
@@ -398,6 +401,17 @@ class TileWriter(AccessWriter):
             result = self._combine(monoid, result, rest, dtype)
         return result if kept.vector else [f.extract(x, 0) for x in result]
 
+    def _side_by_side(self, value: SSAValue, places: Sequence[Point]) -> None:
+        """Write coordinates of a value whose chains of operations do not wait for one another, a few at a time."""
+        few = max(1, self.target.vector_registers // CHAIN_REGISTERS)
+        for first in range(0, len(places), few):
+            chains: list[Lines] = []
+            for point in places[first : first + few]:
+                chains.append([])
+                with self.f.at(chains[-1]):
+                    self.value(value, point)
+            self.f.lines += interleaved(chains)
+
     # Stores
 
     def store(self, op: StoreOp) -> None:
@@ -406,6 +420,8 @@ class TileWriter(AccessWriter):
         assert block is not None
         same = [load for load in self.pending[block] if _same_address(load, op)]
         quads = None if same else quad_axis(op)
+        if quads is None and op.dynamic is None and op.combine.data == "set":
+            self._side_by_side(op.value, points(op.tile.axes))
         for point in points(op.tile.axes) if quads is None else self._store_quads(op, quads):
             for load in same:
                 self.value(load.result, point)

@@ -156,12 +156,6 @@ def _call_scalef(f: Function, name: str, p: Value, n: Value) -> Value:
     return f.call(p.type, name, arguments)
 
 
-def _power_of_two(f: Function, exponent: Value, format_: Format, type_: str) -> Value:
-    """2^exponent for an integer exponent whose result is normal."""
-    biased = f.op("add", exponent, format_.bias)
-    return f.bitcast(f.op("shl", biased, format_.fraction), type_)
-
-
 def rounded(f: Function, product: Value, target: Target) -> Value:
     """A product that no sum takes in unrounded. For 64-bit Arm LLVM asks the sum alone whether it may be contracted."""
     return f.intrinsic("arithmetic.fence", product) if target.is_arm else product
@@ -179,8 +173,8 @@ def exponential(f: Function, x: Value, base: Literal["2", "e"], target: Target) 
     if not scalef:
         x = f.select(f.compare("fcmp ogt", x, high), high, x)
     # Adding 1.5 * 2^fraction rounds to an integer, which is then in the sum's low bits (for NaN, some
-    # integer).
-    magic = constant(type_, 1.5 * 2.0**format_.fraction)
+    # integer): here with two biases, so that its halves are the exponents of two powers of two.
+    magic = constant(type_, 1.5 * 2.0**format_.fraction + 2 * format_.bias)
     if scalef:
         n = f.intrinsic("roundeven", x if base == "2" else f.op("fmul", x, LOG2_E))
         shifted = n
@@ -197,12 +191,12 @@ def exponential(f: Function, x: Value, base: Literal["2", "e"], target: Target) 
     if scalef:
         return _call_scalef(f, scalef, p, n)
     integer = with_element(type_, _integer(format_))
-    exponent = f.op("sub", f.bitcast(shifted, integer), f.bitcast(magic, integer))
     # In two steps, so that a subnormal result is rounded once and an overflow gives infinity.
-    half = f.op("ashr", exponent, 1)
-    rest = f.op("sub", exponent, half)
-    once = f.op("fmul", p, _power_of_two(f, half, format_, type_))
-    return rounded(f, f.op("fmul", once, _power_of_two(f, rest, format_, type_)), target)
+    bits, exponents = f.bitcast(shifted, integer), 2 * format_.bias + 1 << format_.fraction
+    half = f.op("and", f.op("shl", bits, format_.fraction - 1), constant_bits(integer, exponents))
+    rest = f.op("sub", f.op("shl", bits, format_.fraction), half)
+    once = f.op("fmul", p, f.bitcast(half, type_))
+    return rounded(f, f.op("fmul", once, f.bitcast(rest, type_)), target)
 
 
 def logarithm(f: Function, x: Value, base: Literal["2", "e", "10"]) -> Value:

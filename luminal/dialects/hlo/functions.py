@@ -46,6 +46,8 @@ erf_inner f64: 0.1283791670955126 -0.37612638903183754 0.11283791670955069 -0.02
     6.32487249103697e-11
 erf_numerator f32: 1.1283791 0.19078109 0.052789923 0.0037794907 0.00028480584 2.0419911e-06
 erf_denominator f32: 1.0 0.50240803 0.11425639 0.014997202 0.0011651837 3.8004138e-05
+normal_tail f32: -1.0 -1.1511052 -0.45920852 -0.052495252 0.007062141 -0.00013599667 -0.00018655424 3.945345e-05
+    -2.8410047e-06
 erf_outer f32: -0.00019572783 -1.1276754 -0.63718265 -0.10393121 0.022226725 -0.0030431657 0.00019593172
 erf_outer f64: -8.415082240511586e-08 -1.1283782786033187 -0.6366240901362307 -0.10275986845897533
     0.01910324994561088 0.00024373564780629287 -0.0017279317495271823 0.0006053770877346709
@@ -154,6 +156,12 @@ def _erf_quotient(x: Expression) -> Expression:
     return (a.gt(3.83) | quotient.gt(1.0)).select(1.0, quotient).with_sign(x)
 
 
+def _normal_distribution(x: Expression) -> Expression:
+    """The part of normal numbers that is below x, in f32: P(|x|), which falls for ever, is log2 of the lesser part."""
+    tail = polynomial(x.abs(), "normal_tail").exp2()
+    return x.signbit().select(tail, 1.0 - tail)
+
+
 def sigmoid(x: Expression) -> Expression:
     return 1.0 / ((-x).exp() + 1.0)
 
@@ -164,10 +172,12 @@ def silu(x: Expression) -> Expression:
 
 def gelu(given: Expression, approximate: str) -> Expression:
     x = given.cast(given.dtype.accumulate)
-    if approximate == "none":
-        cumulated = (erf if x.dtype == given.dtype else _erf_quotient)(x * math.sqrt(0.5))
-    else:
+    if approximate == "tanh":
         cumulated = tanh((x + x * x * x * 0.044715) * math.sqrt(2 / math.pi))
+    elif given.dtype.bits == 32:
+        return x * _normal_distribution(x)
+    else:
+        cumulated = (erf if x.dtype == given.dtype else _erf_quotient)(x * math.sqrt(0.5))
     return (x * 0.5 * (cumulated + 1.0)).cast(given.dtype)
 
 
