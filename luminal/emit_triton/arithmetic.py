@@ -144,10 +144,8 @@ class Arithmetic:
             if variant == "trunc" or not dtype.is_signed:
                 return rest
             return call("tl.where", f"({rest} != 0) & (({rest} ^ {b}) < 0)", f"{rest} + {b}", rest)
-        if dtype is f64:
-            raise UnsupportedTargetError("mod of f64: Triton's own is not exact, and that of f32 is")
         b = self.named(x[1], "divisor")
-        rest = self.named(self.helper("_fmod", x[0], b), "rest")
+        rest = self.named(self.helper("_fmod_64" if dtype is f64 else "_fmod", x[0], b), "rest")
         if variant == "trunc":
             return rest
         return call("tl.where", f"({rest} != 0) & (({b} < 0) != ({rest} < 0))", f"{rest} + {b}", rest)

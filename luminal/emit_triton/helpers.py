@@ -60,6 +60,21 @@ def _fmod(x, y):
     rest = (rest.to(tl.int32, bitcast=True) | sign).to(tl.float32, bitcast=True)
     return tl.where((tl.abs(x) < float("inf")) & (y == y) & (y != 0.0), rest, float("nan"))
 """,
+    # the same in steps of 51 bits: what a fused multiply-add leaves of a step is exact; a step too large is infinite
+    "_fmod_64": """
+def _fmod_64(x, y):
+    rest = tl.abs(x)
+    for number in range(0, 42):
+        power = (tl.cast(1023 + 17 * (41 - number), tl.int64) << 52).to(tl.float64, bitcast=True)
+        step = tl.abs(y) * power * power * power
+        left = tl.fma(-tl.floor(rest / step), step, rest)
+        left = tl.where(left < 0.0, left + step, left)
+        left = tl.where(left < step, left, left - step)
+        rest = tl.where(step <= rest, left, rest)
+    sign = x.to(tl.int64, bitcast=True) & -9223372036854775808
+    rest = (rest.to(tl.int64, bitcast=True) | sign).to(tl.float64, bitcast=True)
+    return tl.where((tl.abs(x) < float("inf")) & (y == y) & (y != 0.0), rest, float("nan"))
+""",
     # exponent and fraction where f16 has them; the biases differ by a power of two
     "_decoded": """
 def _decoded(pattern, fraction: tl.constexpr, bias: tl.constexpr, sign: tl.constexpr, nan: tl.constexpr):

@@ -50,6 +50,10 @@ HELD = 3
 """Tiles that are held at a time where one is computed from others."""
 GROUP = 8
 """Steps of a grid's last loop but one that are taken for each of the last, where the grid goes in groups."""
+MULTIPLIED = 3
+"""Words beside each number of a product that vector units add up: what is read of several steps at a time."""
+THREADS = 128
+"""Of a program, where what a product's threads read from shared memory is counted."""
 OWN_REGISTERS = 40
 """What a thread holds beside tiles: addresses, counters, masks."""
 
@@ -228,13 +232,20 @@ class _Counter:
             return
         operands = sum(_elements(tile_of(v).axes) * dtype.size_bytes for v in (left, right))
         self.stage_bytes += operands if depth else 0
-        self.words = max(self.words, held + (0 if dtype.bits <= 16 else operands / 4))
         name = self.scaled.get(op, dtype.name)
-        if name in self.machine.matrix:
+        has_units = name in self.machine.matrix
+        if not has_units:
+            held += MULTIPLIED * _words(op.accumulator)
+        elif dtype.bits > 16:
+            held += operands / 4
+        self.words = max(self.words, held)
+        if has_units:
             self.flops[name] = self.flops.get(name, 0.0) + 2 * products
             self.rows = max(self.rows, min(rows, ASYNCHRONOUS_ROWS) if dtype.bits <= 16 else 0)
         else:
-            self.operations += products * _width(dtype)
+            # a thread adds up a square of the product, and reads a row and a column for each step
+            read = 2 * math.sqrt(THREADS / (rows * columns))
+            self.operations += products * (1 + LOADED * read) * _width(dtype)
 
     def _access(
         self,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Generator, Mapping, Sequence
+from fractions import Fraction
 from types import SimpleNamespace
 from typing import Any
 
@@ -61,6 +62,17 @@ def narrowed(values: Array, kind: tl.dtype) -> base.TensorHandle:
         values = np.where(np.isnan(values), values, np.clip(values, -limit, limit)).astype(np.float32)
     found = values.astype(FLOATS[kind])
     return base.TensorHandle(found.view(base._get_np_dtype(kind)) if kind in NARROW else found, kind)
+
+
+def fused(x: Array, y: Array, z: Array) -> Array:
+    """x * y + z of f64, rounded once."""
+
+    def one(a: float, b: float, c: float) -> float:
+        rounded = a * b + c
+        exact = Fraction(a) * Fraction(b) + Fraction(c) if np.isfinite([a, b, c]).all() else Fraction(0)
+        return float(exact) if exact and np.isfinite(rounded) else rounded
+
+    return np.asarray(np.frompyfunc(one, 3, 1)(x, y, z)).astype(np.float64)
 
 
 def _scaled_rows(data: Array, kind: tl.dtype, scales: base.TensorHandle) -> Array:
@@ -149,9 +161,9 @@ class Builder(base.InterpreterBuilder):
         return super().cast_impl(src, dst_type)
 
     def create_fma(self, x: Any, y: Any, z: Any) -> Any:
-        """Rounded once; earlier versions round the product, too."""
+        """Rounded once; earlier versions, and all in f64, round the product, too."""
         if x.dtype.scalar == tl.float64:
-            return super().create_fma(x, y, z)
+            return base.TensorHandle(fused(x.data, y.data, z.data), tl.float64)
         a, b, c = (widened(each).astype(np.float64) for each in (x, y, z))
         return narrowed(a * b + c, x.dtype.scalar)
 

@@ -17,7 +17,7 @@ import pytest
 pytest.importorskip("triton", reason="GPU code needs the package triton")
 
 from luminal.dim import as_dim
-from luminal.dtype import DTYPES, DType, bf16, bool_, f4e2m1, f8e4m3fn, f8e5m2, f16, f32, i32, i64
+from luminal.dtype import DTYPES, DType, bf16, bool_, f4e2m1, f8e4m3fn, f8e5m2, f16, f32, f64, i32, i64
 from luminal.emit_cpu.cache import cache_directory
 from luminal.emit_triton import aot
 from luminal.emit_triton.aot import attributes_of, compile_kernel, signature_type
@@ -26,6 +26,7 @@ from luminal.emit_triton.resources import occupancy, refusal
 from luminal.emit_triton.targets import target_named
 from luminal.errors import CompilationError, UnsupportedTargetError
 from tests.emit_triton import kernels
+from tests.emit_triton.support import elementwise, emit
 
 ARCHITECTURES = ("sm_80", "sm_89", "sm_90", "sm_100", "sm_120", "gfx942", "gfx950")
 MATRIX = {
@@ -364,3 +365,12 @@ def test_contraction_is_as_asked() -> None:
         for fuses in (True, False)
     )
     assert "fma.rn.f32" in fused and "fma.rn.f32" not in apart
+
+
+@pytest.mark.parametrize("architecture", ["sm_90", "gfx942"])
+def test_the_exact_remainder_of_f64_is_compiled(architecture: str) -> None:
+    region = elementwise(
+        4096, lambda table, loads: table.apply("mod", tuple(loads), "floor", f64), [f64, f64]
+    )
+    (kernel,) = emit(region, "out0: i:*:parallel i:256:block")
+    assert refusal(compile_kernel(kernel, architecture).resources, target_named(architecture)) is None

@@ -201,6 +201,29 @@ def test_what_does_not_fit_a_device_comes_late() -> None:
         assert not work.fits(target.machine, 1, 64)
 
 
+def test_products_of_vector_units_have_tiles_that_registers_hold() -> None:
+    """Of f32 on sm_90 a tile of 64 x 128 spills with 4 warps; half of it takes 79 to 167 registers."""
+    for dtype, sides, warps, fits in (
+        (f32, "i:64:block k:64:block j:128", 4, False),
+        (f32, "i:64:block k:64:block j:128", 8, True),
+        (f32, "i:64:block k:64:block j:64", 4, True),
+        (bf16, "i:64:block k:64:block j:128", 4, True),
+    ):
+        found = candidates(gemm(1024, 1024, 1024, dtype), {})
+        (work,) = works_of(next(c for c in found if sides in str(c)).function, {}, H100.machine)
+        assert work.fits(H100.machine, warps, 2) == fits
+
+
+def test_products_of_vector_units_read_less_by_larger_tiles() -> None:
+    found = candidates(gemm(1024, 1024, 1024, f32), {})
+    operations = [
+        works_of(next(c for c in found if tile in str(c)).function, {}, H100.machine)[0].launch.operations
+        for tile in ("i:16:block k:64:block j:16", "i:64:block k:64:block j:64")
+    ]
+    assert operations[0] > 1.2 * operations[1]
+    assert "i:128:block k:64:block j:64:block with 8 warps" in str(found[0])
+
+
 def test_blocks_that_a_mask_hides_have_no_price() -> None:
     region, samples = attention(bf16, "causal"), Samples({"s": 16384})
     seconds = {
