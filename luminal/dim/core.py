@@ -7,6 +7,7 @@ import keyword
 import math
 import weakref
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from typing import Any, Union
 
 from luminal.dtype import DTYPES
@@ -200,10 +201,7 @@ class Dim:
             return self
         if self.constant == 0:
             return other
-        sums = dict(self.terms)
-        for monomial, coefficient in other.terms:
-            sums[monomial] = sums.get(monomial, 0) + coefficient
-        return from_terms(sums)
+        return _sum_of(self, other)
 
     __radd__ = __add__
 
@@ -228,12 +226,7 @@ class Dim:
             return self
         if self.constant == 1:
             return other
-        sums: dict[Monomial, int] = {}
-        for left, left_coefficient in self.terms:
-            for right, right_coefficient in other.terms:
-                monomial = sorted_atoms((*left, *right)) if left and right else left or right
-                sums[monomial] = sums.get(monomial, 0) + left_coefficient * right_coefficient
-        return from_terms(sums)
+        return _product_of(self, other)
 
     __rmul__ = __mul__
 
@@ -290,6 +283,27 @@ class Dim:
 
         symbols = sorted(self._symbols, key=_atom_text)
         return unpickle, (self._text, tuple((s.name, s.minimum, s.maximum, s.buckets) for s in symbols))
+
+
+# The same few dims are added and multiplied again and again: for every view, at every place that a region reads.
+
+
+@lru_cache(maxsize=1 << 13)
+def _sum_of(one: Dim, other: Dim) -> Dim:
+    sums = dict(one.terms)
+    for monomial, coefficient in other.terms:
+        sums[monomial] = sums.get(monomial, 0) + coefficient
+    return from_terms(sums)
+
+
+@lru_cache(maxsize=1 << 13)
+def _product_of(one: Dim, other: Dim) -> Dim:
+    sums: dict[Monomial, int] = {}
+    for left, left_coefficient in one.terms:
+        for right, right_coefficient in other.terms:
+            monomial = sorted_atoms((*left, *right)) if left and right else left or right
+            sums[monomial] = sums.get(monomial, 0) + left_coefficient * right_coefficient
+    return from_terms(sums)
 
 
 def _divide_modulo(x: Dim, n: Dim) -> tuple[Dim, Dim]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import cast
 
 from luminal.dialects.kernel.terms import Affine, Term, TermTable
@@ -345,11 +346,15 @@ def _strides(sizes: Sequence[Dim]) -> list[Dim]:
     return strides[::-1]
 
 
-def reshape_groups(old: Sequence[Dim], new: Sequence[Dim]) -> list[tuple[list[int], list[int]]]:
+Axes = tuple[int, ...]
+
+
+@lru_cache(maxsize=1 << 12)
+def reshape_groups(old: tuple[Dim, ...], new: tuple[Dim, ...]) -> tuple[tuple[Axes, Axes], ...]:
     """Runs of axes of two shapes that hold as many elements, finest first; axes of size one are in no run."""
-    left = [axis for axis, size in enumerate(old) if size != 1]
-    right = [axis for axis, size in enumerate(new) if size != 1]
-    groups: list[tuple[list[int], list[int]]] = []
+    left = tuple(axis for axis, size in enumerate(old) if size != 1)
+    right = tuple(axis for axis, size in enumerate(new) if size != 1)
+    groups: list[tuple[Axes, Axes]] = []
     while left and right:
         count, other_count = 1, 1
         total, other = old[left[0]], new[right[0]]
@@ -368,7 +373,7 @@ def reshape_groups(old: Sequence[Dim], new: Sequence[Dim]) -> list[tuple[list[in
                 break
         groups.append((left[:count], right[:other_count]))
         left, right = left[count:], right[other_count:]
-    return groups
+    return tuple(groups)
 
 
 def affine_leaf(term: Term) -> Affine | None:

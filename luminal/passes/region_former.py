@@ -16,7 +16,7 @@ from luminal.dim import Dim, as_dim, product
 from luminal.dtype import DType, bool_, f8e4m3fn, f8e5m2
 from luminal.passes.canonical_region import canonical_region
 from luminal.passes.index_algebra import FIRST, Index
-from luminal.passes.region_terms import RegionWalk
+from luminal.passes.region_terms import RegionTooLargeError, RegionWalk
 from luminal.passes.value_graph import (
     SPLATS,
     VIEWS,
@@ -72,7 +72,7 @@ class RegionFormer:
 
     def __init__(self, graph: ValueGraph, constants: AbstractSet[int]) -> None:
         self.graph, self.constants = graph, constants
-        self._known: dict[object, Formed] = {}
+        self._known: dict[object, Formed | RegionTooLargeError] = {}
         self._loads: dict[int, tuple[tuple[Dim, ...], int]] = {}
         self._kinds_of_loads: dict[object, int] = {}
         kinds: dict[object, int] = {}
@@ -199,8 +199,25 @@ class RegionFormer:
             rows.append((self._kinds[value.number], operands, value.number in inner))
         signature = (kind, tuple(local[value.number] for value in starts), tuple(detail), tuple(rows))
         if signature not in self._known:
-            self._known[signature] = self._form(build, memory, computed, inner, local)
-        return Instance(self._known[signature], tuple(cone), frozenset(inside), signature)
+            self._known[signature] = self._formed(build, memory, computed, inner, local)
+        formed = self._known[signature]
+        if isinstance(formed, RegionTooLargeError):
+            raise RegionTooLargeError(cone[formed.value].number)
+        return Instance(formed, tuple(cone), frozenset(inside), signature)
+
+    def _formed(
+        self,
+        build: Callable[[RegionWalk], list[Output]],
+        memory: Memory,
+        computed: AbstractSet[int],
+        inner: AbstractSet[int],
+        local: Mapping[int, int],
+    ) -> Formed | RegionTooLargeError:
+        """A region, or which of its values, by local number, is computed too often: that takes as long to find out."""
+        try:
+            return self._form(build, memory, computed, inner, local)
+        except RegionTooLargeError as error:
+            return RegionTooLargeError(local[error.value])
 
     def _load(self, value: Value, strides: tuple[Dim, ...]) -> int:
         """A number for what a region sees of a value in memory: its type, its strides, whether it is constant."""

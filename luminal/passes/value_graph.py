@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import cast
 
 from xdsl.ir import SSAValue
@@ -136,6 +137,11 @@ def wide(dtype: DType) -> DType:
 
 def contiguous_strides(shape: Sequence[Dim]) -> tuple[Dim, ...]:
     """Row-major strides in elements."""
+    return _row_major(tuple(shape))
+
+
+@lru_cache(maxsize=1 << 12)
+def _row_major(shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
     strides = [as_dim(1)]
     for size in reversed(shape[1:]):
         strides.append(strides[-1] * size)

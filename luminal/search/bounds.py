@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from luminal.dialects.kernel.terms import Affine, Region, postorder
+from luminal.dialects.kernel.terms import Affine, Region, Term, postorder
 from luminal.errors import DimRangeError
 from luminal.search.reference import Arithmetic, Evaluator
 
@@ -41,26 +41,37 @@ def address_room(region: Region, arguments: Sequence[Array], dims: Mapping[str, 
     for output in region.outputs:
         if output.dynamic is not None:
             computed.append((output.address, output.dynamic, output.guard, output.elements.evaluate(dims)))
-    room = MOST_ADDRESSES
+    if any(t.op in ("carry", "loop") for t in postorder(_parts(computed))):
+        return None
+    room, held = MOST_ADDRESSES, 0
+    # one for all addresses: those of an unrolled recurrence have most of their terms in common
+    evaluator = Evaluator(region, arguments, dims, sizes, {}, Arithmetic(wide=False))
+    evaluator.env = {index: evaluator.along(index) for index in sizes}
     for address, dynamic, guard, elements in computed:
-        parts = [dynamic] if guard is None else [dynamic, guard]
-        free = sorted(address.indices.union(*(part.free for part in parts)))
-        if any(t.op in ("carry", "loop") for t in postorder(parts)):
+        free = address.indices.union(*(part.free for part in (dynamic, guard) if part is not None))
+        count = math.prod(sizes[index] for index in free)
+        if count > MOST_ADDRESSES:
             return None
-        if math.prod(sizes[index] for index in free) > MOST_ADDRESSES:
-            return None
-        evaluator = Evaluator(region, arguments, dims, sizes, {}, Arithmetic(wide=False))
-        for index in free:
-            evaluator.env[index] = evaluator.along(index)
+        if held > MOST_ADDRESSES:
+            evaluator.memo.clear()
+            held = 0
+        known = len(evaluator.memo)
         where = evaluator.address(address) + evaluator.value(dynamic)
         if guard is not None:
             inside, where = np.broadcast_arrays(evaluator.value(guard).astype(np.bool_), where)
             where = where[inside]
+        held += count * (len(evaluator.memo) - known)
         if where.size and (where.min() < 0 or where.max() >= elements):
             return None
         if where.size:
             room = min(room, elements - 1 - int(where.max()))
     return room
+
+
+def _parts(computed: Iterable[tuple[Affine, Term, Term | None, int]]) -> Iterator[Term]:
+    """What addresses are computed of: what is added to them, and whether they are used at all."""
+    for _, dynamic, guard, _ in computed:
+        yield from (dynamic,) if guard is None else (dynamic, guard)
 
 
 def fits(region: Region, dims: Mapping[str, int]) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from luminal.dialects.kernel.ranges import largest_product, range_of_term
 from luminal.dialects.kernel.schedule import Buffer, Factor, Stage, Target
@@ -39,6 +39,33 @@ PARTIAL_STEPS = (256, 192, 320, 128, 160, 96)
 
 CAST_OPERATIONS = 2
 """Vector operations of a cast, to widen and to shift or convert."""
+
+
+Panels = tuple[tuple[Stage, ...], Seconds]
+"""What lays the lane side of a sum of products out, and what that costs."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Product:
+    """A sum of products of a stage, one way to read its factors, and what all of its register tiles have in common.
+
+    `sums`: its indices in order; `loops`: its factors over them; `panels`: by vectors of a panel, and by the loop that
+    fills them, None where they cannot be.
+    """
+
+    view: StageView
+    contraction: Contraction
+    way: Way
+    sums: list[str]
+    loops: list[Factor]
+    streams: list[Streams]
+    panels: dict[tuple[int, str | None], Panels | None] = field(
+        default_factory=dict[tuple[int, "str | None"], "Panels | None"]
+    )
+
+    @property
+    def is_partial(self) -> bool:
+        return any(factor.role == "partial" for factor in self.loops)
 
 
 class ContractionGenerator:
@@ -118,11 +145,16 @@ class ContractionGenerator:
                 shifts = way.shifts
                 around = tuple(sorted(contraction.around, key=lambda index: index in shifts))
                 ordered = replace(contraction, around=around)
+                sums = self._sum_order(ordered, way)
+                if self.shapes.sizes[sums[-1]] < way.group:
+                    continue
                 streams = [Streams(shapes, ordered, self.machine, way) for shapes in self.priced]
+                loops = self._sum_factors(ordered, way, sums)
+                product = _Product(view, ordered, way, sums, loops, streams)
                 for tiling in self._tilings(view, contraction, way, lane, row):
-                    nest = self._contraction(view, ordered, way, tiling, streams)
+                    nest = self._contraction(product, tiling, extra)
                     if nest is not None:
-                        yield replace(nest, seconds=add_seconds([nest.seconds, extra]))
+                        yield nest
 
     def _tilings(
         self, view: StageView, contraction: Contraction, way: Way, lane: str, row: str | None
@@ -199,14 +231,9 @@ class ContractionGenerator:
 
     # The nest
 
-    def _contraction(
-        self,
-        view: StageView,
-        contraction: Contraction,
-        way: Way,
-        tiling: Tiling,
-        streams: Sequence[Streams],
-    ) -> Nest | None:
+    def _contraction(self, product: _Product, tiling: Tiling, extra: Seconds) -> Nest | None:
+        """The nest of a register tile, `extra` being what is computed beside; None where there is none."""
+        view, contraction, way, sums = product.view, product.contraction, product.way, product.sums
         lane, row, vectors, tile = tiling.lane, tiling.row, tiling.vectors, tiling.tile
         lanes, prefix = self.machine.lanes, view.prefix
         batch = [Factor(i, None, name=prefix + i) for i in contraction.batch]
@@ -215,27 +242,27 @@ class ContractionGenerator:
         rows = [*other_rows, *([Factor(row, None, name=prefix + "rows")] if row else [])]
         columns = [*other_columns, Factor(lane, None, name=prefix + "panel")]
         inner = [Factor(row, tiling.block)] if row and tiling.block > 1 else []
-        sums = self._sum_order(contraction, way)
-        if self.shapes.sizes[sums[-1]] < way.group:
-            return None
         outer = [*columns, *rows] if tiling.swap else [*rows, *columns]
         registers = [Factor(row, tile, "tile")] if row and tile > 1 else []
         registers += [Factor(lane, vectors, "tile")] if vectors > 1 else []
         registers.append(Factor(lane, lanes, "lane"))
         registers += [Factor(sums[-1], way.group, "group")] if way.group > 1 else []
-        factors = (*batch, *outer, *inner, *self._sum_factors(contraction, way, sums), *registers)
+        factors = (*batch, *outer, *inner, *product.loops, *registers)
         last_batch = prefix + contraction.batch[-1] if batch else view.at
         kept: list[Stage] = []
         filling: list[Seconds] = []
         if way.right not in view.stops:
             is_computed = tiling.swap and way.right.op != "load"
             at = prefix + "panel" if is_computed else last_batch
-            panels = self._panel(view, contraction, way, tiling, at, kept)
+            if (vectors, at) not in product.panels:
+                product.panels[vectors, at] = self._panel(product, tiling, at)
+            panels = product.panels[vectors, at]
             if panels is None:
                 return None
-            filling += [panels] * len(kept)
+            kept += panels[0]
+            filling += [panels[1]] * len(kept)
         if row and tiling.pack_rows and not tiling.swap and way.left not in view.stops:
-            kept.append(self._packed_rows(view, contraction, way, tiling))
+            kept.append(self._packed_rows(product, tiling))
             along = self._contiguous(way.left, contraction) or row
             filling.append(self._packing(view, way.left, along, along is not row))
         elif not _is_plain(way.left if row else widened(way.left) or way.left, view):
@@ -247,18 +274,18 @@ class ContractionGenerator:
             ]
             kept += beside
             filling += [self.no_seconds] * len(beside)
-        is_partial = any(factor.role == "partial" for factor in factors)
         # where rows are blocked around the stage, panels come back soon
         read = tiling if view.at is None else replace(tiling, swap=True)
 
         def price(at: Streams) -> float:
             panel = at.panel_cycles(read)
             products = contraction_seconds(
-                at.shapes, contraction, self.machine, tiling, way, panel, is_partial
+                at.shapes, contraction, self.machine, tiling, way, panel, product.is_partial
             )
             return products if view.at is not None else products + at.row_seconds(tiling)
 
-        seconds = add_seconds([tuple(map(price, streams)), *filling])
+        products = add_seconds([tuple(map(price, product.streams)), *filling])
+        seconds = add_seconds([products, extra])
         return Nest(factors, tuple(kept), seconds, "contraction", tuple(filling))
 
     def _sum_order(self, contraction: Contraction, way: Way) -> list[str]:
@@ -298,12 +325,12 @@ class ContractionGenerator:
         """The index of the sum along which an operand lies contiguous."""
         return next((i for i in contraction.sums if self.shapes.stride(operand, i) == 1), None)
 
-    def _packed_rows(self, view: StageView, contraction: Contraction, way: Way, tiling: Tiling) -> Stage:
+    def _packed_rows(self, product: _Product, tiling: Tiling) -> Stage:
         """A block of rows laid out as its register tiles read it."""
+        view, contraction, way, sums = product.view, product.contraction, product.way, product.sums
         row, tile, lanes = tiling.row, tiling.tile, self.machine.lanes
         assert row is not None
         at, left = view.prefix + "rows", way.left
-        sums = self._sum_order(contraction, way)
         block = [Factor(row, tiling.block)] if tiling.block > 1 else []
         tail = [Factor(row, tile, "tile")] if tile > 1 else []
         group = [Factor(sums[-1], way.group, "group")] if way.group > 1 else []
@@ -318,25 +345,18 @@ class ContractionGenerator:
             fill += [Factor(i, None) for i in sums if i == along] + tail + group
         return Stage((Target(term=self.numbers[left], buffer=buffer),), tuple(fill), at)
 
-    def _panel(
-        self,
-        view: StageView,
-        contraction: Contraction,
-        way: Way,
-        tiling: Tiling,
-        at: str | None,
-        kept: list[Stage],
-    ) -> Seconds | None:
+    def _panel(self, product: _Product, tiling: Tiling, at: str | None) -> Panels | None:
         """Lay the lane side out in panels, where it is not contiguous along the lane, and what that costs; None if it
         cannot be. `at`: the loop in which panels are filled; where that is the one over panels, one at a time."""
+        view, contraction, way, sums = product.view, product.contraction, product.way, product.sums
         lane, vectors, lanes = tiling.lane, tiling.vectors, self.machine.lanes
         loads = way.sources or (way.right,)
-        group = [(self._sum_order(contraction, way)[-1], way.group)] if way.group > 1 else []
+        group = [(sums[-1], way.group)] if way.group > 1 else []
         width = vectors * lanes
         outside = [*(i for i in contraction.columns if i != lane), lane]
 
         def digits(term: Term) -> tuple[tuple[str, int | None], ...]:
-            inside = [*contraction.around, *self._sum_order(contraction, way)]
+            inside = [*contraction.around, *sums]
             every = [*outside, *inside]
             return tuple(
                 (index, extent)
@@ -346,20 +366,18 @@ class ContractionGenerator:
 
         bound = view.bound | set(contraction.batch)
         if all(load.op == "load" and self._is_packable(load) and not load.free & bound for load in loads):
-            for load in loads:
-                buffer = Buffer(digits(load), None, "packed")
-                kept.append(Stage((Target(term=self.numbers[load], buffer=buffer),), (), None))
-            return self.no_seconds
+            buffers = {load: Buffer(digits(load), None, "packed") for load in loads}
+            packed = (Target(term=self.numbers[load], buffer=buffer) for load, buffer in buffers.items())
+            return tuple(Stage((target,), (), None) for target in packed), self.no_seconds
         is_contiguous = all(load.op == "load" and self.shapes.stride(load, lane) == 1 for load in loads)
         if is_contiguous and vectors <= 4 and (way.group == 1 or tiling.row is None):
-            return self.no_seconds
+            return (), self.no_seconds
         right = way.right
         if way.sources or right.free & set(contraction.around) or self._is_constant_load(right):
             return None
         outside = outside if at != view.prefix + "panel" else []
         fill = [Factor(i, None) for i in outside]
         along = self._contiguous(self._largest_load(right, view.stops), contraction)
-        sums = self._sum_order(contraction, way)
         if way.group == 1 and along is not None and self._fits(along, lanes):
             fill += [Factor(i, None) for i in sums]
             fill += [Factor(lane, width), Factor(along, lanes, "lane")]
@@ -368,12 +386,14 @@ class ContractionGenerator:
             fill += [Factor(i, None) for i in (*sums, *own)]
             fill += [Factor(lane, vectors, "tile")] if vectors > 1 else []
             fill += [Factor(lane, lanes, "lane"), *(Factor(i, extent, "group") for i, extent in group)]
-        buffer = Buffer(digits(right), at)
-        kept.append(Stage((Target(term=self.numbers[right], buffer=buffer),), tuple(fill), at))
+        target = Target(term=self.numbers[right], buffer=Buffer(digits(right), at))
+        kept = (Stage((target,), tuple(fill), at),)
         seconds = self._packing(view, right, lane if along is None else along, along is None)
-        if at == view.prefix + "panel":
-            return seconds
-        return add_seconds([seconds, self._each(lambda shapes: kept_seconds(shapes, right, self.machine))])
+        if at != view.prefix + "panel":
+            seconds = add_seconds(
+                [seconds, self._each(lambda shapes: kept_seconds(shapes, right, self.machine))]
+            )
+        return kept, seconds
 
     def _largest_load(self, operand: Term, stops: frozenset[Term]) -> Term:
         """What most of an operand's memory is read by; the operand itself where it reads none."""

@@ -434,12 +434,12 @@ class Generator(NestGenerator):
         """Enumerate and price what is inside loops that leave so much of some indices."""
         saved = [dict(shapes.sizes) for shapes in self.priced]
         for shapes in self.priced:
-            shapes.sizes.update(sizes)
+            shapes.resize(sizes)
         try:
             yield
         finally:
             for shapes, before in zip(self.priced, saved, strict=True):
-                shapes.sizes.update(before)
+                shapes.resize(before)
 
 
 def _rotated(values: Sequence[Element], number: int) -> tuple[Element, ...]:

@@ -22,6 +22,7 @@ class Shapes:
     def __post_init__(self) -> None:
         self._strides: dict[tuple[Term, str], int | None] = {}
         self._stages: dict[tuple[tuple[Term, ...], frozenset[Term]], tuple[Term, ...]] = {}
+        self._volumes: dict[frozenset[str], int] = {}
         values: dict[str, int] = {}
         for dim in self.region.dims():
             for symbol in dim.symbols():
@@ -29,6 +30,11 @@ class Shapes:
                 values[symbol.name] = self.hint.get(symbol.name, max(symbol.minimum, within))
         self.values = values
         self.sizes = {index: max(1, extent.evaluate(values)) for index, extent in self.region.extents.items()}
+
+    def resize(self, sizes: Mapping[str, int]) -> None:
+        """Take other sizes of some indices."""
+        self.sizes.update(sizes)
+        self._volumes.clear()
 
     def is_static(self, index: str) -> bool:
         return self.region.extents[index].constant is not None
@@ -58,7 +64,10 @@ class Shapes:
         return self._stages[key]
 
     def volume(self, indices: frozenset[str] | set[str]) -> int:
-        return math.prod(self.sizes[index] for index in indices)
+        key = frozenset(indices)
+        if key not in self._volumes:
+            self._volumes[key] = math.prod(self.sizes[index] for index in key)
+        return self._volumes[key]
 
 
 def below(roots: tuple[Term, ...], stops: frozenset[Term]) -> Iterator[Term]:

@@ -29,6 +29,8 @@ class Streams:
     def __init__(self, shapes: Shapes, contraction: Contraction, machine: Machine, way: Way) -> None:
         self.shapes, self.contraction, self.machine = shapes, contraction, machine
         self._batch = {*contraction.batch}
+        holds = (machine.l1, machine.l2, machine.l3)
+        self._fits = [part * most for part, most in zip(CACHE_PART, holds, strict=True)]
         self._left = self._bytes(way.left)
         self._right = sum(self._bytes(each) for each in way.sources or (way.right,))
         self._rows, self._columns = (
@@ -71,6 +73,4 @@ class Streams:
 
     def _level(self, size: float) -> int:
         """The cache that holds so many bytes, from 0; memory is the one after the last."""
-        holds = (self.machine.l1, self.machine.l2, self.machine.l3)
-        fits = (size <= part * most for part, most in zip(CACHE_PART, holds, strict=True))
-        return next((level for level, is_held in enumerate(fits) if is_held), len(holds))
+        return next((level for level, most in enumerate(self._fits) if size <= most), len(self._fits))

@@ -24,7 +24,7 @@ from luminal.passes.cuts import Cuts, Partition
 from luminal.passes.form_regions import form_regions
 from luminal.passes.interpret_regions import interpret_regions
 from luminal.passes.region_graph import CheckStep, RegionGraph, RegionStep
-from luminal.passes.region_terms import RegionTooLargeError
+from luminal.passes.region_terms import RegionTooLargeError, RegionWalk
 from luminal.passes.value_graph import Interface
 from tests.passes.primitive_graphs import (
     encoder,
@@ -379,7 +379,7 @@ def test_a_long_chain_needs_no_deep_stack() -> None:
     )
 
 
-def test_what_would_be_computed_at_too_many_points_is_kept() -> None:
+def test_what_would_be_computed_at_too_many_points_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """x = x[p] + x[q], again and again: without cuts, the number of points doubles with each step."""
 
     def body(b: PrimitiveBuilder, x, p, q):
@@ -390,8 +390,12 @@ def test_what_would_be_computed_at_too_many_points_is_kept() -> None:
     graph = graph_of([tensor(4), tensor(4, dtype=i64), tensor(4, dtype=i64)], body)
     same(graph, [numbers(4), np.array([3, 1, 0, 2]), np.array([1, 1, 2, 3])])
     partition = Partition.of(graph)
-    with pytest.raises(RegionTooLargeError, match="keep it in memory"):
+    with pytest.raises(RegionTooLargeError, match="keep it in memory") as first:
         instances(partition, Cuts())
+    monkeypatch.setattr(RegionWalk, "form", lambda *_: pytest.fail("it is tried once"))
+    with pytest.raises(RegionTooLargeError) as again:
+        instances(partition, Cuts())
+    assert again.value.value == first.value.value
 
 
 def test_steps_of_a_recurrent_network_are_kept_before_their_regions_are_formed(

@@ -55,6 +55,13 @@ def test_a_block_of_rows_waits_for_the_second_cache_and_packed_rows_for_nothing(
     assert streams(region).row_seconds(replace(block, pack_rows=True)) == 0.0
 
 
+def test_volumes_are_those_of_the_sizes_inside_a_loop() -> None:
+    shapes = Shapes(product(64, 8, 4), {})
+    assert shapes.volume({"i", "j"}) == 64 * 8
+    shapes.resize({"i": 16})
+    assert shapes.volume({"i", "j"}) == 16 * 8
+
+
 def test_rows_that_lie_side_by_side_begin_together() -> None:
     assert streams(product(4096, 384, 384, rows_contiguous=True)).row_seconds(PANELS_OUTSIDE) == 0.0
 

@@ -313,6 +313,10 @@ class Region:
     parents: dict[str, tuple[str, int]] = field(default_factory=dict[str, tuple[str, int]])
     is_strict: bool = False
     factors: DType | None = None
+    _walked: tuple[tuple[Term, ...], tuple[Term, ...]] | None = field(
+        default=None, init=False, repr=False, compare=False
+    )
+    """The terms, and of which results they are."""
 
     def whole(self, index: str) -> tuple[str, int]:
         """The index that this one is a part of, and the weight of the part; an index of its own is its own whole."""
@@ -337,9 +341,12 @@ class Region:
         """The names of the symbolic sizes that the region depends on, sorted."""
         return sorted({symbol.name for dim in self.dims() for symbol in dim.symbols()})
 
-    def terms(self) -> list[Term]:
+    def terms(self) -> tuple[Term, ...]:
         """All terms that the outputs need, operands before users, in an order that follows structure alone."""
-        return list(postorder(term for output in self.outputs for term in output.terms))
+        roots = tuple(term for output in self.outputs for term in output.terms)
+        if self._walked is None or self._walked[0] != roots:
+            self._walked = roots, tuple(postorder(roots))
+        return self._walked[1]
 
     def numbering(self) -> dict[Term, int]:
         """The canonical number of each term, which schedules and the printed form use."""
