@@ -34,6 +34,10 @@ COLD_BYTES = 6 << 20
 MOST_COPIES = 16
 CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 """Where Linux describes the caches of a core, a folder each."""
+CLOCK = 3.125e9
+"""Cycles of a core in a second, roughly: candidates are compared with each other."""
+ONE_WIDE_UNIT = frozenset({"znver4", "cannonlake", "icelake-client", "tigerlake", "rocketlake"})
+"""Processors that begin one multiply-add of 512 bits a cycle; all others at hand begin two of their widest vectors."""
 
 
 def host_machine(threads: int) -> Machine:
@@ -41,22 +45,37 @@ def host_machine(threads: int) -> Machine:
     target = Target.host()
     full = (dot for dot in available(target) if dot.bits == target.vector_bits)
     dots = tuple(dict.fromkeys(Dot(dot.left, dot.right, dot.total, dot.group, dot.cycles) for dot in full))
+    lanes, multiply_adds = target.vector_bits // 32, multiply_adds_of(target)
     machine = Machine(
-        target.vector_bits // 32, target.vector_registers, threads=threads, target=target.name, dots=dots
+        lanes,
+        target.vector_registers,
+        flops=2 * lanes * multiply_adds * CLOCK,
+        multiply_adds=multiply_adds,
+        threads=threads,
+        target=target.name,
+        dots=dots,
     )
-    return replace(machine, l3=last_cache_bytes() or machine.l3)
+    caches = cache_bytes()
+    l3 = caches[max(caches)] if caches else machine.l3
+    return replace(machine, l1=caches.get(1, machine.l1), l2=caches.get(2, machine.l2), l3=l3)
 
 
-def last_cache_bytes(caches: Path = CACHES) -> int | None:
-    """Bytes of the last cache of this machine; None where the system does not say."""
+def multiply_adds_of(target: Target) -> int:
+    """How many multiply-adds of whole vectors a core begins in a cycle."""
+    return 1 if target.vector_bits == 512 and target.cpu in ONE_WIDE_UNIT else 2
+
+
+def cache_bytes(caches: Path = CACHES) -> dict[int, int]:
+    """Bytes of the caches for data, by level; none where the system does not say."""
     found: dict[int, int] = {}
     for folder in caches.glob("index*"):
         try:
-            level, size = ((folder / name).read_text().strip() for name in ("level", "size"))
-            found[int(level)] = int(size.removesuffix("K")) << 10
+            level, size, kind = ((folder / name).read_text().strip() for name in ("level", "size", "type"))
+            if kind != "Instruction":
+                found[int(level)] = int(size.removesuffix("K")) << 10
         except (OSError, ValueError):
             continue
-    return found[max(found)] if found else None
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,8 +31,9 @@ class Dot:
 class Machine:
     """`lanes`: 32-bit lanes of a vector register; `registers`: how many there are; `l1`, `l2`: bytes of a core's first
     and second cache; `l3`: bytes of the last one, which cores share; `flops`: f32 operations per second of one core;
-    `bandwidth`: bytes per second that one core reads from memory; `waking`: seconds that other threads take to begin;
-    `target`: the name of target and processor, under which results are kept; `dots`: its dot-product instructions."""
+    `multiply_adds`: of whole vectors that begin in a cycle; `bandwidth`: bytes per second that one core reads from
+    memory; `waking`: seconds that other threads take to begin; `target`: the name of target and processor, under which
+    results are kept; `dots`: its dot-product instructions."""
 
     lanes: int
     registers: int
@@ -40,8 +41,19 @@ class Machine:
     l2: int = 1 << 20
     l3: int = 32 << 20
     flops: float = 100e9
+    multiply_adds: int = 1
     bandwidth: float = 12e9
     threads: int = 1
     waking: float = 1.5e-6
     target: str = ""
     dots: tuple[Dot, ...] = ()
+
+    @property
+    def vectors_a_second(self) -> float:
+        """Multiply-adds of whole vectors, and about as many other operations on them, of one core."""
+        return self.flops / (2 * self.lanes)
+
+    @property
+    def cycles_a_second(self) -> float:
+        """The clock of one core."""
+        return self.vectors_a_second / self.multiply_adds

@@ -34,7 +34,7 @@ AROUND_COST = 3.0
 STEP_CYCLES = 0.5
 """Of the loop over the sum itself, a step."""
 LOADS_A_CYCLE = 2
-FMA_LATENCY = 4.5
+FMA_LATENCY = 5.0
 """Cycles of a step of the sum, at least, until the sums of the step before are there."""
 TILE_CYCLES = 12.0
 """What a register tile costs for each accumulator beside its sum: to set it, and to write what becomes of it."""
@@ -124,8 +124,7 @@ def row_seconds(
             is_turned = any(shapes.stride(term, index) == 1 for index in tiled)
             cost *= TURNED_COST if is_turned else PICKED_COST.get(stride or 0, STRIDED_COST)
         operations += volume * cost / vector
-    cycles = machine.flops / (2 * machine.lanes)
-    return operations * waste / cycles
+    return operations * waste / machine.vectors_a_second
 
 
 def hop_seconds(
@@ -216,17 +215,17 @@ def contraction_seconds(
     accumulators = tiling.tile * tiling.vectors
     # Cycles of one step of the sum: an fma each, loads beside them, and the latency of a chain that is too short.
     per_step = max(
-        way.cycles * accumulators + STEP_CYCLES + way.computed * tiling.vectors,
+        (way.cycles * accumulators + way.computed * tiling.vectors) / machine.multiply_adds + STEP_CYCLES,
         (tiling.vectors + tiling.tile) / LOADS_A_CYCLE,
         panel_cycles * tiling.vectors + STEP_CYCLES,
         FMA_LATENCY,
     )
-    per_tile = TILE_CYCLES * accumulators
+    per_tile = TILE_CYCLES * accumulators / machine.multiply_adds
     if partial and 2 * accumulators + tiling.vectors + 1 > machine.registers:
         per_tile += SPILL_CYCLES * accumulators * steps * way.group / PARTIAL_ADDENDS
     around = AROUND_COST * volume if contraction.around else 0.0
-    cycles = machine.flops / (2 * machine.lanes)
-    return (volume * (per_step * steps + per_tile) / accumulators + around) / machine.lanes / cycles
+    cycles = volume * (per_step * steps + per_tile) / accumulators + around
+    return cycles / machine.lanes / machine.cycles_a_second
 
 
 def packing_seconds(

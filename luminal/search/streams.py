@@ -17,8 +17,8 @@ from luminal.search.tiling import Tiling, Way
 
 FIRST_LINE = (0.0, 17e-9, 60e-9, 60e-9)
 """Seconds until the first line of a stream is there: from the first, second and last cache, and from memory."""
-PANEL_CYCLES = (0.5, 2.3, 2.5)
-"""Cycles of a vector of a panel, from the first, second and last cache."""
+PANEL_CYCLES = (0.5, 2.3 / 64, 2.5 / 64)
+"""Cycles of a vector of a panel from the first cache, and of each of its bytes from the second and the last."""
 CACHE_PART = (0.5, 0.75, 0.25)
 """What part of each cache holds what is read again, beside what passes through, and beside other cores' in the last."""
 
@@ -62,12 +62,12 @@ class Streams:
 
     def _rate(self, size: float) -> float:
         """Cycles of a vector, of 4 bytes a lane, from where so many bytes are."""
-        level = self._level(size)
-        return (
-            PANEL_CYCLES[level]
-            if level < len(PANEL_CYCLES)
-            else 2 * self.machine.flops / self.machine.bandwidth
-        )
+        level, width = self._level(size), 4 * self.machine.lanes
+        if level == 0:
+            return PANEL_CYCLES[0]
+        if level < len(PANEL_CYCLES):
+            return PANEL_CYCLES[level] * width
+        return width * self.machine.cycles_a_second / self.machine.bandwidth
 
     def _level(self, size: float) -> int:
         """The cache that holds so many bytes, from 0; memory is the one after the last."""

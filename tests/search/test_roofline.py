@@ -6,8 +6,15 @@ import pytest
 
 from luminal.search.generate import Generator
 from luminal.search.machine import Machine
-from luminal.search.roofline import kept_seconds, packing_seconds, row_seconds, traffic_seconds
+from luminal.search.roofline import (
+    contraction_seconds,
+    kept_seconds,
+    packing_seconds,
+    row_seconds,
+    traffic_seconds,
+)
 from luminal.search.shapes import Shapes, find_contraction
+from luminal.search.tiling import Tiling, Way
 from tests.kernel.regions import Builder
 
 HOST = Machine(16, 32)
@@ -91,3 +98,24 @@ def test_of_an_argument_that_is_read_in_part_only_that_part_is_traffic() -> None
     assert traffic_seconds(whole, HOST) * HOST.bandwidth == pytest.approx(few + written)
     assert traffic_seconds(part, HOST) < traffic_seconds(whole, HOST)
     assert traffic_seconds(Shapes(table, {}), HOST) * HOST.bandwidth == pytest.approx(3 * 4 * (1 << 20))
+
+
+def test_where_two_multiply_adds_begin_in_a_cycle_a_register_tile_needs_more_sums_than_loads() -> None:
+    """Six rows of one vector wait for their seven loads, and eight sums for each other; twelve sums do not."""
+    host = Machine(8, 16, multiply_adds=2)
+    b = Builder()
+    value = b.total(b.apply("mul", b.read(0, {"i": 512, "k": 1}), b.read(1, {"j": 512, "k": 1})), "k")
+    shapes = Shapes(b.region({"i": 96, "j": 96, "k": 512}, [49152, 49152], [(value, {"i": 96, "j": 1})]), {})
+    contraction = find_contraction((value,), ["i", "j"], frozenset(), frozenset())
+    assert contraction is not None
+    way = Way(contraction.left, contraction.right)
+
+    def seconds(tile: int, vectors: int) -> float:
+        tiling = Tiling("j", "i", vectors, tile, 1, pack_rows=False, swap=False)
+        return contraction_seconds(shapes, contraction, host, tiling, way, 0.5, partial=False)
+
+    best = 2 * 96 * 96 * 512 / host.flops
+    assert best < seconds(4, 3) < 1.15 * best
+    assert seconds(4, 3) == seconds(6, 2)
+    assert seconds(8, 1) > 1.1 * seconds(4, 3)
+    assert seconds(6, 1) > 1.4 * seconds(4, 3)

@@ -62,10 +62,10 @@ def test_rows_that_lie_side_by_side_begin_together() -> None:
 def test_a_panel_comes_from_the_cache_that_holds_what_is_read_until_it_is_read_again() -> None:
     short, long, huge = product(64, 384, 64), product(64, 1536, 384), product(64, 32000, 2048)
     assert streams(short).panel_cycles(PANELS_OUTSIDE) == PANEL_CYCLES[0]
-    assert streams(long).panel_cycles(PANELS_OUTSIDE) == PANEL_CYCLES[1]
-    assert streams(long).panel_cycles(ROWS_OUTSIDE) == PANEL_CYCLES[2]
+    assert streams(long).panel_cycles(PANELS_OUTSIDE) == 64 * PANEL_CYCLES[1]
+    assert streams(long).panel_cycles(ROWS_OUTSIDE) == 64 * PANEL_CYCLES[2]
     from_memory = streams(huge).panel_cycles(ROWS_OUTSIDE)
-    assert from_memory > 4 * PANEL_CYCLES[2]
+    assert from_memory > 256 * PANEL_CYCLES[2]
     assert streams(huge).panel_cycles(replace(ROWS_OUTSIDE, block=8)) < from_memory / 4
 
 

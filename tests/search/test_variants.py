@@ -12,7 +12,7 @@ from luminal.dialects.kernel.schedule import parse_schedule
 from luminal.dialects.kernel.terms import Region
 from luminal.dim import as_dim, dim
 from luminal.dtype import i64
-from luminal.plan.measure import last_cache_bytes
+from luminal.plan.measure import cache_bytes
 from luminal.search.candidates import is_legal, legal_candidates
 from luminal.search.generate import Candidate
 from luminal.search.machine import Machine
@@ -122,16 +122,22 @@ def test_a_mutation_stores_past_the_cache_or_no_longer() -> None:
     assert not past_cache(list(mutants(plain, region, Samples({}), HOST)))
 
 
-def test_the_last_cache_is_read_from_the_system(tmp_path: Path) -> None:
-    for number, (level, size) in enumerate([(1, "32K"), (2, "1024K"), (3, "32768K")]):
+def test_caches_are_read_from_the_system(tmp_path: Path) -> None:
+    listed = [
+        ("1", "Data", "32K"),
+        ("1", "Instruction", "64K"),
+        ("2", "Unified", "1024K"),
+        ("3", "Unified", "32768K"),
+    ]
+    for number, entry in enumerate(listed):
         folder = tmp_path / f"index{number}"
         folder.mkdir()
-        (folder / "level").write_text(f"{level}\n")
-        (folder / "size").write_text(f"{size}\n")
-    assert last_cache_bytes(tmp_path) == 32 << 20
-    (tmp_path / "index2" / "size").unlink()
-    assert last_cache_bytes(tmp_path) == 1 << 20
-    assert last_cache_bytes(tmp_path / "none") is None
+        for name, text in zip(("level", "type", "size"), entry):
+            (folder / name).write_text(f"{text}\n")
+    assert cache_bytes(tmp_path) == {1: 32 << 10, 2: 1 << 20, 3: 32 << 20}
+    (tmp_path / "index3" / "size").unlink()
+    assert cache_bytes(tmp_path) == {1: 32 << 10, 2: 1 << 20}
+    assert cache_bytes(tmp_path / "none") == {}
 
 
 # ---- fewer parallel loops
