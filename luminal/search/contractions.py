@@ -29,9 +29,12 @@ from luminal.search.streams import Streams
 from luminal.search.tiling import Tiling, Way
 
 # Vectors of lanes, rows of a register tile, tiles of a block; whether rows are packed; whether columns stand outside.
-TILES = ((4, 3, 2, 1), (12, 8, 6, 4, 2, 1), (1, 4, 16), (False, True), (False, True))
+TILES = ((4, 3, 2, 1), (12, 8, 6, 4, 3, 2, 1), (1, 4, 16), (False, True), (False, True))
 ODD_TILES = (14, 7)
 """Rows of a register tile where they divide their index: images are 7, 14, 28, 56 or 112 wide."""
+BLOCKS, NARROW_BLOCKS = (64, 16, 32, 128), (48, 24, 96, 12)
+"""Rows of a block of a merged region: whole register tiles, of 4 or 8 rows or vectors where there are 32 registers, and
+of 3, 4 or 6 where there are 16."""
 COARSE_TILES = ((4, 2, 1), (8, 4, 1), (4, 1), (False, True), (False,))
 
 PARTIAL_STEPS = (256, 192, 320, 128, 160, 96)
@@ -85,7 +88,8 @@ class ContractionGenerator:
     ) -> None:
         self.coarse = coarse
         self.tiles = COARSE_TILES if coarse else TILES
-        self.blocks = (64, 16) if coarse else (64, 32, 16, 128)
+        blocks = BLOCKS if machine.registers >= 32 else NARROW_BLOCKS
+        self.blocks = blocks[:2] if coarse else blocks
         self.region = region
         self.machine = machine
         self.shapes = shapes
@@ -169,7 +173,9 @@ class ContractionGenerator:
             exact = [t for t in ODD_TILES if self.shapes.is_static(row) and self._fits(row, t)]
             tiles = (*exact, *self.tiles[1])
         for vectors, tile in itertools.product(self.tiles[0], tiles):
-            if sums * tile * vectors + vectors + 1 > self.machine.registers:
+            if not self._has_registers(vectors, tile, sums):
+                continue
+            if tile == 3 and self._has_registers(vectors, 4, sums):
                 continue
             width = vectors * lanes
             if vectors > 1 and not self._fits(lane, width) and self.shapes.sizes[lane] < width:
@@ -184,6 +190,11 @@ class ContractionGenerator:
                 if row is not None and block > 1 and block * tile > 2 * self.shapes.sizes[row]:
                     continue
                 yield Tiling(lane, row, vectors, tile, block, pack_rows, swap)
+
+    def _has_registers(self, vectors: int, tile: int, sums: int) -> bool:
+        """Whether the sums of a register tile have registers, beside the fewer of a step's vectors and rows, and one of
+        the others."""
+        return sums * tile * vectors + min(tile, vectors) + 1 <= self.machine.registers
 
     # How factors are read
 
@@ -243,8 +254,10 @@ class ContractionGenerator:
         columns = [*other_columns, Factor(lane, None, name=prefix + "panel")]
         inner = [Factor(row, tiling.block)] if row and tiling.block > 1 else []
         outer = [*columns, *rows] if tiling.swap else [*rows, *columns]
-        registers = [Factor(row, tile, "tile")] if row and tile > 1 else []
-        registers += [Factor(lane, vectors, "tile")] if vectors > 1 else []
+        of_rows = [Factor(row, tile, "tile")] if row and tile > 1 else []
+        of_columns = [Factor(lane, vectors, "tile")] if vectors > 1 else []
+        # the fewer stay in registers for a step, while each of the others comes and goes
+        registers = [*of_columns, *of_rows] if vectors > tile else [*of_rows, *of_columns]
         registers.append(Factor(lane, lanes, "lane"))
         registers += [Factor(sums[-1], way.group, "group")] if way.group > 1 else []
         factors = (*batch, *outer, *inner, *product.loops, *registers)

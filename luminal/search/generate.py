@@ -307,18 +307,21 @@ class Generator(NestGenerator):
         last_batch = shared[len(batch) - 1].name if batch else None
         bound = frozenset(batch)
         with self._within(dict.fromkeys(batch, 1) | ({} if row is None else {row: block})):
+            sums = self._sums_beside(root, stops)
+            stops = stops.union(*sums.values())
             stages: list[list[tuple[Nest, Stage, Seconds]]] = []
             for position, term in enumerate(self.region.inner):
-                own = sorted(term.free - bound)
-                view = StageView((term,), own, {}, bound, at, stops - {term}, f"s{position}_")
-                options = self._stage_options(view, term, own, row, block, at, last_batch)
+                roots = sums.get(term, (term,))
+                own = sorted(roots[0].free - bound)
+                view = StageView(roots, own, {}, bound, at, stops - {*roots, term}, f"s{position}_")
+                options = self._stage_options(view, term, row, block, last_batch)
                 if not options:
                     return []
                 stages.append(options)
             outer = [i for i in free if i not in bound]
             final = StageView((root,), outer, strides, bound, at, stops - {root}, "")
-            finals = self._block_row(self._nests(final), row, block)[:4]
-        readers = {term: reads_of((term,), stops) for term in (*self.region.inner, root)}
+            finals = each_lane_first(self._block_row(self._nests(final), row, block))[:4]
+        readers = {term: reads_of((*sums.get(term, ()), term), stops) for term in (*self.region.inner, root)}
         found: list[Candidate] = []
         most = 3 if len(stages) < 3 else 2 if len(stages) < 5 else 1
         for nest, choice in itertools.product(
@@ -328,6 +331,7 @@ class Generator(NestGenerator):
                 term: lane_of(option) for term, (option, _, _) in zip(self.region.inner, choice, strict=True)
             }
             reading = [(readers[term], lane) for term, lane in (*lanes.items(), (root, lane_of(nest)))]
+            lanes |= {each: lanes[term] for term, beside in sums.items() for each in beside}
             parts = add_seconds([nest.seconds, *(option.seconds for option, _, _ in choice)])
             once = add_seconds([self.no_seconds, *(panels for _, _, panels in choice)])
             seconds = tuple(
@@ -383,24 +387,40 @@ class Generator(NestGenerator):
         self,
         view: StageView,
         term: Term,
-        own: list[str],
         row: str | None,
         block: int,
-        at: str | None,
         last_batch: str | None,
     ) -> list[tuple[Nest, Stage, Seconds]]:
         """The nests of a stage, the best of each lane first: each with the stage, and the seconds of panels that are
-        filled once for a batch."""
+        filled once for a batch.  It keeps the roots of the view and what they are made of, a term."""
+        kept = tuple(dict.fromkeys((*view.roots, term)))
         nests = self._block_row(self._nests(view), row, block)
         options: list[tuple[Nest, Stage, Seconds]] = []
-        for nest in each_lane_first(nests)[:6]:
-            digits = digits_of(own, lane_of(nest), row, block)
-            target = Target(term=self.numbers[term], buffer=Buffer(digits, at))
-            lifted = tuple(self._lift(stage, row, last_batch, at) for stage in nest.kept)
+        for nest in each_lane_first([nest for nest in nests if len(kept) == 1 or not nest.kept])[:6]:
+            own = (sorted(each.free - view.bound) for each in kept)
+            buffers = (Buffer(digits_of(each, lane_of(nest), row, block), view.at) for each in own)
+            targets = tuple(
+                Target(term=self.numbers[each], buffer=buffer)
+                for each, buffer in zip(kept, buffers, strict=True)
+            )
+            lifted = tuple(self._lift(stage, row, last_batch, view.at) for stage in nest.kept)
             panels = add_seconds([self.no_seconds, *(seconds for _, seconds in nest.filled(lifted))])
             inside = replace(nest, kept=lifted, seconds=less_seconds(nest.seconds, panels))
-            options.append((inside, Stage((target,), nest.factors, at), panels))
+            options.append((inside, Stage(targets, nest.factors, view.at), panels))
         return options
+
+    def _sums_beside(self, root: Term, stops: frozenset[Term]) -> dict[Term, tuple[Term, ...]]:
+        """The reductions of what a stage keeps that stand in the nest that computes it, where it is not read again for
+        them: those that the result needs, of elementwise values."""
+        found: dict[Term, tuple[Term, ...]] = {}
+        for term in below((root,), stops):
+            if term is root or term.op != "reduce" or term.operands[0] not in stops:
+                continue
+            (of,) = term.operands
+            beside = found.get(of, ())
+            if not reduced_indices((of,), stops - {of}) and all(term.free == each.free for each in beside):
+                found[of] = (*beside, term)
+        return found
 
     def _lift(self, stage: Stage, row: str | None, last_batch: str | None, at: str | None) -> Stage:
         """A panel that does not depend on the row block is filled once per batch, not once per block."""

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from luminal.dialects.kernel.schedule import Buffer, Schedule, Stage, Target
+from luminal.search.gathered import gathered
 from luminal.search.generate import Candidate
 from luminal.search.machine import Machine
 from luminal.search.roofline import bytes_touched
@@ -45,7 +46,9 @@ def variants(
 ) -> Iterator[Candidate]:
     """Those of some candidates, each with its form's shapes at the sizes that it is priced for, expected ones first."""
     for candidate, priced in candidates:
-        yield from _past_cache(candidate, priced, machine)
+        for each in (candidate, *gathered(candidate, priced, machine)):
+            yield from () if each is candidate else (each,)
+            yield from _past_cache(each, priced, machine)
         yield from _fewer_parallel_loops(candidate, priced, machine)
 
 
