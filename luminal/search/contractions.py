@@ -14,8 +14,10 @@ from dataclasses import replace
 from luminal.dialects.kernel.schedule import Buffer, Factor, Stage, Target
 from luminal.dialects.kernel.terms import ELEMENTWISE, Region, Term, is_narrow_product, widened
 from luminal.passes.packed_loads import is_only_load
+from luminal.search.kept_panels import across, kept_panel, rows_laid_out, written_out
 from luminal.search.machine import Machine
 from luminal.search.roofline import (
+    PICKED_COST,
     contraction_seconds,
     kept_seconds,
     packing_seconds,
@@ -24,6 +26,7 @@ from luminal.search.roofline import (
 )
 from luminal.search.shapes import Contraction, Shapes, reduced_indices
 from luminal.search.stage import Nest, Seconds, StageView, add_seconds
+from luminal.search.steps import KEPT_OPERATIONS, step_seconds
 from luminal.search.streams import Streams
 from luminal.search.tiling import Tiling, Way
 
@@ -135,10 +138,15 @@ class ContractionGenerator:
         if row is not None:
             exact = [t for t in ODD_TILES if self.shapes.is_static(row) and self._fits(row, t)]
             tiles = (*exact, *self.tiles[1])
+        is_kept = row is not None and not self.coarse and self._is_kept(view, contraction, way, lane)
+        is_laid_out = row is not None and self._is_laid_out(way.left, view, contraction)
         for vectors, tile in itertools.product(self.tiles[0], tiles):
             if sums * tile * vectors + vectors + 1 > self.machine.registers:
                 continue
             width = vectors * lanes
+            if is_kept:
+                for beside in across(self.shapes, contraction, lane, vectors, lanes):
+                    yield Tiling(lane, row, vectors, tile, 1, is_laid_out, True, beside, kept=True)
             if vectors > 1 and not self._fits(lane, width) and self.shapes.sizes[lane] < width:
                 continue
             for block, pack_rows, swap in itertools.product(*outer):
@@ -150,7 +158,17 @@ class ContractionGenerator:
                     continue  # rows pass by whole, as they lie
                 if row is not None and block > 1 and block * tile > 2 * self.shapes.sizes[row]:
                     continue
-                yield Tiling(lane, row, vectors, tile, block, pack_rows, swap)
+                yield Tiling(lane, row, vectors, tile, block, pack_rows, swap, lane)
+
+    def _is_kept(self, view: StageView, contraction: Contraction, way: Way, lane: str) -> bool:
+        """Whether what the lane side reads may be kept for a panel, while all rows pass by."""
+        is_read = way.right.op == "load" and not way.sources and way.group == 1
+        if not is_read or self.shapes.stride(way.right, lane) not in (1, *PICKED_COST):
+            return False
+        size = self.shapes.volume(way.right.free) * way.right.dtype.size_bytes
+        if size <= self.machine.l1 and not way.right.load.guarded:
+            return False  # it is near as it lies
+        return not self._is_constant(way.right) and view.at is None and not contraction.around
 
     # How factors are read
 
@@ -185,10 +203,29 @@ class ContractionGenerator:
             return 0, ()
         return sum(term.op in ELEMENTWISE for term in terms), tuple(along)
 
+    def _is_constant(self, load: Term) -> bool:
+        return self.region.arguments[load.load.argument].constant
+
     def _is_packable(self, load: Term) -> bool:
         """Whether the host can lay out what a load reads."""
-        constant = self.region.arguments[load.load.argument].constant
-        return constant and not load.load.dynamic and not load.load.guarded and is_only_load(load, self.loads)
+        return (
+            self._is_constant(load)
+            and not load.load.dynamic
+            and not load.load.guarded
+            and is_only_load(load, self.loads)
+        )
+
+    def _kept_seconds(self, view: StageView, factor: Term, lane: str) -> Seconds:
+        """Reading a factor along the lane, and keeping it."""
+        read = self._row_seconds(replace(view, roots=(factor,)), view.stops, lane, 1)
+        vectors = self.machine.flops / 2  # in elements of 32 bits a second
+        kept = self._each(lambda shapes: KEPT_OPERATIONS * shapes.volume(factor.free) / vectors)
+        return add_seconds([read, kept])
+
+    def _is_laid_out(self, rows: Term, view: StageView, contraction: Contraction) -> bool:
+        """Whether the host can lay out rows as register tiles read them."""
+        is_read = rows.op == "load" and self._is_packable(rows)
+        return is_read and not rows.free & (view.bound | {*contraction.batch, *contraction.around})
 
     # The nest
 
@@ -213,21 +250,30 @@ class ContractionGenerator:
             return None
         outer = [*columns, *rows] if tiling.swap else [*rows, *columns]
         registers = [Factor(row, tile, "tile")] if row and tile > 1 else []
-        registers += [Factor(lane, vectors, "tile")] if vectors > 1 else []
+        registers += [Factor(tiling.across, vectors, "tile")] if vectors > 1 else []
         registers.append(Factor(lane, lanes, "lane"))
         registers += [Factor(sums[-1], way.group, "group")] if way.group > 1 else []
-        factors = (*batch, *outer, *inner, *self._sum_factors(contraction, way, sums), *registers)
+        written = written_out(self.region, sums) if tiling.kept else []
+        over = self._sum_factors(contraction, way, sums, written)
+        factors = (*batch, *outer, *inner, *over, *registers)
         last_batch = prefix + contraction.batch[-1] if batch else view.at
         kept: list[Stage] = []
         filling: list[Seconds] = []
-        if way.right not in view.stops:
+        if tiling.kept:
+            number, last = self.numbers[way.right], over[len(over) - len(written) :]
+            kept.append(kept_panel(number, sums, last, tiling, lanes, prefix + "panel"))
+            filling.append(self._kept_seconds(view, way.right, lane))
+        elif way.right not in view.stops:
             is_computed = tiling.swap and way.right.op != "load"
             at = prefix + "panel" if is_computed else last_batch
             panels = self._panel(view, contraction, way, tiling, at, kept)
             if panels is None:
                 return None
             filling += [panels] * len(kept)
-        if row and tiling.pack_rows and not tiling.swap and way.left not in view.stops:
+        if row and tiling.pack_rows and tiling.kept:
+            kept.append(rows_laid_out(self.numbers[way.left], contraction.rows, sums, tiling))
+            filling.append(self.no_seconds)
+        elif row and tiling.pack_rows and not tiling.swap and way.left not in view.stops:
             kept.append(self._packed_rows(view, contraction, way, tiling))
             along = self._contiguous(way.left, contraction) or row
             filling.append(self._packing(view, way.left, along, along is not row))
@@ -248,7 +294,7 @@ class ContractionGenerator:
             panel = at.panel_cycles(read)
             products = contraction_seconds(
                 at.shapes, contraction, self.machine, tiling, way, panel, is_partial
-            )
+            ) + step_seconds(at.shapes, contraction, self.machine, tiling, tuple(over))
             return products if view.at is not None else products + at.row_seconds(tiling)
 
         seconds = add_seconds([tuple(map(price, streams)), *filling])
@@ -262,15 +308,19 @@ class ContractionGenerator:
             sums.append(sums.pop(sums.index(along)))
         return sums
 
-    def _sum_factors(self, contraction: Contraction, way: Way, sums: list[str]) -> list[Factor]:
+    def _sum_factors(
+        self, contraction: Contraction, way: Way, sums: list[str], written: Sequence[str]
+    ) -> list[Factor]:
         group = way.group
         unroll = next((u for u in (4, 2) if self._fits(sums[-1], u * group)), 1)
         factors: list[Factor] = []
         for index in (*contraction.around, *sums[:-1]):
             size = self.region.extents[index].constant
             is_short = group > 1 and size is not None and size <= group
-            is_unrolled = is_short and (index in sums or index in way.shifts)
+            is_unrolled = index in written or (is_short and (index in sums or index in way.shifts))
             factors.append(Factor(index, size if is_unrolled else None, "unroll" if is_unrolled else "loop"))
+        if written:
+            return [*factors, Factor(sums[-1], self.region.extents[sums[-1]].constant, "unroll")]
         factors.append(Factor(sums[-1], None))
         if contraction.reduction.dtype.is_float:
             factors += self._partial(sums[-1], unroll * group)
@@ -374,7 +424,7 @@ class ContractionGenerator:
 
     def _is_constant_load(self, term: Term) -> bool:
         """A guarded load of a constant, which is laid out neither by the host nor in the kernel."""
-        return term.op == "load" and term.load.guarded and self.region.arguments[term.load.argument].constant
+        return term.op == "load" and term.load.guarded and self._is_constant(term)
 
     def _rows_beside(self, view: StageView, contraction: Contraction) -> Iterator[Stage]:
         """What no column varies with, but is computed for each step of the sums around, or is a sum itself, as that of

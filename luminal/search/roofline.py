@@ -33,7 +33,8 @@ AROUND_COST = 3.0
 """Vector operations that add a sum of integers, scaled, to the sum that it is part of."""
 STEP_CYCLES = 0.5
 """Of the loop over the sum itself, a step."""
-LOADS_A_CYCLE = 2
+LOADS_A_CYCLE = 1.5
+"""Of factors, many of which are single numbers for all lanes: two, less what they wait for each other."""
 FMA_LATENCY = 5.0
 """Cycles of a step of the sum, at least, until the sums of the step before are there."""
 TILE_CYCLES = 12.0
@@ -206,10 +207,9 @@ def contraction_seconds(
     `panel_cycles`: in which a vector of the lane side comes from where it lies; `partial`: whether a long sum is made
     up of short ones.
     """
-    volume = 1.0
+    volume, covered = 1.0, tiling.covered(machine.lanes)
     for index in (*contraction.batch, *contraction.rows, *contraction.columns, *contraction.around):
-        size = shapes.sizes[index]
-        step = {tiling.lane: tiling.vectors * machine.lanes, tiling.row: tiling.tile}.get(index, 1)
+        size, step = shapes.sizes[index], covered.get(index, 1)
         volume *= -(-size // step) * step
     steps = -(-shapes.volume({*contraction.sums}) // way.group)
     accumulators = tiling.tile * tiling.vectors
