@@ -33,8 +33,8 @@ AROUND_COST = 3.0
 """Vector operations that add a sum of integers, scaled, to the sum that it is part of."""
 STEP_CYCLES = 0.5
 """Of the loop over the sum itself, a step."""
-LOADS_A_CYCLE = 1.5
-"""Of factors, many of which are single numbers for all lanes: two, less what they wait for each other."""
+LOADS_A_CYCLE = {1: 2.0, 2: 1.5}
+"""Of factors, by the multiply-adds that begin in a cycle: where those are two, loads are in their way."""
 FMA_LATENCY = 5.0
 """Cycles of a step of the sum, at least, until the sums of the step before are there."""
 TILE_CYCLES = 12.0
@@ -216,7 +216,7 @@ def contraction_seconds(
     # Cycles of one step of the sum: an fma each, loads beside them, and the latency of a chain that is too short.
     per_step = max(
         (way.cycles * accumulators + way.computed * tiling.vectors) / machine.multiply_adds + STEP_CYCLES,
-        (tiling.vectors + tiling.tile) / LOADS_A_CYCLE,
+        (tiling.vectors + tiling.tile) / LOADS_A_CYCLE[machine.multiply_adds],
         panel_cycles * tiling.vectors + STEP_CYCLES,
         FMA_LATENCY,
     )

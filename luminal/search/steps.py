@@ -18,7 +18,7 @@ from luminal.search.stage import trips
 from luminal.search.tiling import Tiling
 
 ENTERING_SECONDS = 1.3e-9
-"""What a loop takes to begin and to end, each time."""
+"""What a loop takes to begin and to end, each time; a loop that stands alone is counted with its register tile."""
 WALKING_SECONDS = 1.5e-9
 """What is waited for where a step of the sum is far from the one before, so that no hardware looks ahead."""
 KEPT_OPERATIONS = 4.0
@@ -31,7 +31,7 @@ def step_seconds(
     """Of one core; `over`: the factors of the sum."""
     covered = tiling.covered(machine.lanes)
     loops = [position for position, factor in enumerate(over) if factor.role in ("loop", "partial")]
-    entered = math.prod(trips(shapes, over, position) for position in loops[:-1]) if loops else 0
+    entered = math.prod(trips(shapes, over, position) for position in loops[:-1]) if len(loops) > 1 else 0
     tiles = math.prod(_tiles(shapes, each, covered) for each in _sides(contraction))
     walked = sum(
         _far_steps(shapes, contraction, factor)

@@ -159,7 +159,7 @@ def test_loops_are_entered_as_often_as_those_around_them_turn() -> None:
     contraction, shapes = contraction_of(windows())
     tiling = Tiling("i2", "i0", 1, 4, 1, pack_rows=True, swap=True, across="i2", kept=True)
     tiles = 3 * 10 * 2
-    for text, entered in (("r0:* r1:* r2:*", 15), ("r0:* r1:3:unroll r2:3:unroll", 1)):
+    for text, entered in (("r0:* r1:* r2:*", 15), ("r0:* r1:3:unroll r2:3:unroll", 0)):
         seconds = step_seconds(shapes, contraction, HOST, tiling, parse_factors(text))
         assert seconds == pytest.approx(ENTERING_SECONDS * tiles * entered)
 
@@ -170,11 +170,11 @@ def test_steps_from_page_to_page_are_waited_for(columns: int, far: int) -> None:
     kept = Tiling("j", "i", 2, 4, 1, pack_rows=True, swap=True, across="j", kept=True)
     panels = -(-columns // 16)
     over = parse_factors("k:*")
-    once = step_seconds(shapes, contraction, HOST, kept, over) - ENTERING_SECONDS * panels * 2
+    once = step_seconds(shapes, contraction, HOST, kept, over)
     assert once == pytest.approx(WALKING_SECONDS * far * panels)
     small = replace(HOST, l2=1024)
     for tiling, passes in ((kept, 1), (replace(kept, kept=False, swap=False), 2)):
-        again = step_seconds(shapes, contraction, small, tiling, over) - ENTERING_SECONDS * panels * 2
+        again = step_seconds(shapes, contraction, small, tiling, over)
         assert again == pytest.approx(WALKING_SECONDS * far * panels * passes)
 
 
