@@ -15,8 +15,10 @@ from luminal.dialects.kernel.ranges import largest_product, range_of_term
 from luminal.dialects.kernel.schedule import Buffer, Factor, Stage, Target
 from luminal.dialects.kernel.terms import ELEMENTWISE, Region, Term, is_narrow_product, widened
 from luminal.passes.packed_loads import is_only_load
+from luminal.search.kept_panels import across, kept_panel, rows_laid_out, written_out
 from luminal.search.machine import Machine
 from luminal.search.roofline import (
+    PICKED_COST,
     contraction_seconds,
     kept_seconds,
     packing_seconds,
@@ -25,6 +27,7 @@ from luminal.search.roofline import (
 )
 from luminal.search.shapes import Contraction, Shapes, reduced_indices
 from luminal.search.stage import Nest, Seconds, StageView, add_seconds
+from luminal.search.steps import KEPT_OPERATIONS, step_seconds
 from luminal.search.streams import Streams
 from luminal.search.tiling import Tiling, Way
 
@@ -52,23 +55,20 @@ Panels = tuple[tuple[Stage, ...], Seconds]
 class _Product:
     """A sum of products of a stage, one way to read its factors, and what all of its register tiles have in common.
 
-    `sums`: its indices in order; `loops`: its factors over them; `panels`: by vectors of a panel, and by the loop that
-    fills them, None where they cannot be.
+    `sums`: its indices in order; `loops`: its factors over them, and `written` those where the last few steps are
+    written out; `panels`: by vectors of a panel, and by the loop that fills them, None where they cannot be.
     """
 
     view: StageView
     contraction: Contraction
     way: Way
     sums: list[str]
-    loops: list[Factor]
+    loops: tuple[Factor, ...]
+    written: tuple[Factor, ...]
     streams: list[Streams]
     panels: dict[tuple[int, str | None], Panels | None] = field(
         default_factory=dict[tuple[int, "str | None"], "Panels | None"]
     )
-
-    @property
-    def is_partial(self) -> bool:
-        return any(factor.role == "partial" for factor in self.loops)
 
 
 class ContractionGenerator:
@@ -154,7 +154,8 @@ class ContractionGenerator:
                     continue
                 streams = [Streams(shapes, ordered, self.machine, way) for shapes in self.priced]
                 loops = self._sum_factors(ordered, way, sums)
-                product = _Product(view, ordered, way, sums, loops, streams)
+                written = self._sum_factors(ordered, way, sums, written_out(self.region, sums))
+                product = _Product(view, ordered, way, sums, loops, written, streams)
                 for tiling in self._tilings(view, contraction, way, lane, row):
                     nest = self._contraction(product, tiling, extra)
                     if nest is not None:
@@ -172,12 +173,17 @@ class ContractionGenerator:
         if row is not None:
             exact = [t for t in ODD_TILES if self.shapes.is_static(row) and self._fits(row, t)]
             tiles = (*exact, *self.tiles[1])
+        is_kept = row is not None and not self.coarse and self._is_kept(view, contraction, way, lane)
+        is_laid_out = row is not None and self._is_laid_out(way.left, view, contraction)
         for vectors, tile in itertools.product(self.tiles[0], tiles):
             if not self._has_registers(vectors, tile, sums):
                 continue
             if tile == 3 and self._has_registers(vectors, 4, sums):
                 continue
             width = vectors * lanes
+            if is_kept:
+                for beside in across(self.shapes, contraction, lane, vectors, lanes):
+                    yield Tiling(lane, row, vectors, tile, 1, is_laid_out, True, beside, kept=True)
             if vectors > 1 and not self._fits(lane, width) and self.shapes.sizes[lane] < width:
                 continue
             for block, pack_rows, swap in itertools.product(*outer):
@@ -189,7 +195,17 @@ class ContractionGenerator:
                     continue  # rows pass by whole, as they lie
                 if row is not None and block > 1 and block * tile > 2 * self.shapes.sizes[row]:
                     continue
-                yield Tiling(lane, row, vectors, tile, block, pack_rows, swap)
+                yield Tiling(lane, row, vectors, tile, block, pack_rows, swap, lane)
+
+    def _is_kept(self, view: StageView, contraction: Contraction, way: Way, lane: str) -> bool:
+        """Whether what the lane side reads may be kept for a panel, while all rows pass by."""
+        is_read = way.right.op == "load" and not way.sources and way.group == 1
+        if not is_read or self.shapes.stride(way.right, lane) not in (1, *PICKED_COST):
+            return False
+        size = self.shapes.volume(way.right.free) * way.right.dtype.size_bytes
+        if size <= self.machine.l1 and not way.right.load.guarded:
+            return False  # it is near as it lies
+        return not self._is_constant(way.right) and view.at is None and not contraction.around
 
     def _has_registers(self, vectors: int, tile: int, sums: int) -> bool:
         """Whether the sums of a register tile have registers, beside the fewer of a step's vectors and rows, and one of
@@ -235,10 +251,29 @@ class ContractionGenerator:
             return 0, ()
         return sum(term.op in ELEMENTWISE for term in terms), tuple(along)
 
+    def _is_constant(self, load: Term) -> bool:
+        return self.region.arguments[load.load.argument].constant
+
     def _is_packable(self, load: Term) -> bool:
         """Whether the host can lay out what a load reads."""
-        constant = self.region.arguments[load.load.argument].constant
-        return constant and not load.load.dynamic and not load.load.guarded and is_only_load(load, self.loads)
+        return (
+            self._is_constant(load)
+            and not load.load.dynamic
+            and not load.load.guarded
+            and is_only_load(load, self.loads)
+        )
+
+    def _kept_seconds(self, view: StageView, factor: Term, lane: str) -> Seconds:
+        """Reading a factor along the lane, and keeping it."""
+        read = self._row_seconds(replace(view, roots=(factor,)), view.stops, lane, 1)
+        vectors = self.machine.flops / 2  # in elements of 32 bits a second
+        kept = self._each(lambda shapes: KEPT_OPERATIONS * shapes.volume(factor.free) / vectors)
+        return add_seconds([read, kept])
+
+    def _is_laid_out(self, rows: Term, view: StageView, contraction: Contraction) -> bool:
+        """Whether the host can lay out rows as register tiles read them."""
+        is_read = rows.op == "load" and self._is_packable(rows)
+        return is_read and not rows.free & (view.bound | {*contraction.batch, *contraction.around})
 
     # The nest
 
@@ -255,16 +290,23 @@ class ContractionGenerator:
         inner = [Factor(row, tiling.block)] if row and tiling.block > 1 else []
         outer = [*columns, *rows] if tiling.swap else [*rows, *columns]
         of_rows = [Factor(row, tile, "tile")] if row and tile > 1 else []
-        of_columns = [Factor(lane, vectors, "tile")] if vectors > 1 else []
+        of_columns = [Factor(tiling.across, vectors, "tile")] if vectors > 1 else []
         # the fewer stay in registers for a step, while each of the others comes and goes
         registers = [*of_columns, *of_rows] if vectors > tile else [*of_rows, *of_columns]
         registers.append(Factor(lane, lanes, "lane"))
         registers += [Factor(sums[-1], way.group, "group")] if way.group > 1 else []
-        factors = (*batch, *outer, *inner, *product.loops, *registers)
+        over = product.written if tiling.kept else product.loops
+        factors = (*batch, *outer, *inner, *over, *registers)
         last_batch = prefix + contraction.batch[-1] if batch else view.at
         kept: list[Stage] = []
         filling: list[Seconds] = []
-        if way.right not in view.stops:
+        if tiling.kept:
+            whole = [
+                f for f in over if f.role == "unroll" and f.extent == self.region.extents[f.index].constant
+            ]
+            kept.append(kept_panel(self.numbers[way.right], sums, whole, tiling, lanes, prefix + "panel"))
+            filling.append(self._kept_seconds(view, way.right, lane))
+        elif way.right not in view.stops:
             is_computed = tiling.swap and way.right.op != "load"
             at = prefix + "panel" if is_computed else last_batch
             if (vectors, at) not in product.panels:
@@ -274,7 +316,10 @@ class ContractionGenerator:
                 return None
             kept += panels[0]
             filling += [panels[1]] * len(kept)
-        if row and tiling.pack_rows and not tiling.swap and way.left not in view.stops:
+        if row and tiling.pack_rows and tiling.kept:
+            kept.append(rows_laid_out(self.numbers[way.left], contraction.rows, sums, tiling))
+            filling.append(self.no_seconds)
+        elif row and tiling.pack_rows and not tiling.swap and way.left not in view.stops:
             kept.append(self._packed_rows(product, tiling))
             along = self._contiguous(way.left, contraction) or row
             filling.append(self._packing(view, way.left, along, along is not row))
@@ -293,8 +338,8 @@ class ContractionGenerator:
         def price(at: Streams) -> float:
             panel = at.panel_cycles(read)
             products = contraction_seconds(
-                at.shapes, contraction, self.machine, tiling, way, panel, product.is_partial
-            )
+                at.shapes, contraction, self.machine, tiling, way, panel, _is_partial(over)
+            ) + step_seconds(at.shapes, contraction, self.machine, tiling, over)
             return products if view.at is not None else products + at.row_seconds(tiling)
 
         products = add_seconds([tuple(map(price, product.streams)), *filling])
@@ -309,7 +354,9 @@ class ContractionGenerator:
             sums.append(sums.pop(sums.index(along)))
         return sums
 
-    def _sum_factors(self, contraction: Contraction, way: Way, sums: list[str]) -> list[Factor]:
+    def _sum_factors(
+        self, contraction: Contraction, way: Way, sums: list[str], written: Sequence[str] = ()
+    ) -> tuple[Factor, ...]:
         group = way.group
         steps = (8, 4, 2) if way.is_chained else (4, 2)
         unroll = next((u for u in steps if self._fits(sums[-1], u * group)), 1)
@@ -317,14 +364,16 @@ class ContractionGenerator:
         for index in (*contraction.around, *sums[:-1]):
             size = self.region.extents[index].constant
             is_short = group > 1 and size is not None and size <= group
-            is_unrolled = is_short and (index in sums or index in way.shifts)
+            is_unrolled = index in written or (is_short and (index in sums or index in way.shifts))
             factors.append(Factor(index, size if is_unrolled else None, "unroll" if is_unrolled else "loop"))
+        if written:
+            return (*factors, Factor(sums[-1], self.region.extents[sums[-1]].constant, "unroll"))
         factors.append(Factor(sums[-1], None))
         if contraction.reduction.dtype.is_float:
             factors += self._partial(sums[-1], unroll * group)
         if unroll > 1:
             factors.append(Factor(sums[-1], unroll, "unroll"))
-        return factors
+        return tuple(factors)
 
     def _partial(self, index: str, covered: int) -> list[Factor]:
         """A loop that adds up short sums where a sum is long, which rounds less; none where it is short. `covered`: the
@@ -415,7 +464,7 @@ class ContractionGenerator:
 
     def _is_constant_load(self, term: Term) -> bool:
         """A guarded load of a constant, which is laid out neither by the host nor in the kernel."""
-        return term.op == "load" and term.load.guarded and self.region.arguments[term.load.argument].constant
+        return term.op == "load" and term.load.guarded and self._is_constant(term)
 
     def _rows_beside(self, view: StageView, contraction: Contraction) -> Iterator[Stage]:
         """What no column varies with, but is computed for each step of the sums around, or is a sum itself, as that of
@@ -477,3 +526,8 @@ class ContractionGenerator:
 def _is_plain(operand: Term, view: StageView) -> bool:
     """Whether an operand of a contraction is only read, and need not be computed for it."""
     return operand.op == "load" or operand in view.stops
+
+
+def _is_partial(factors: Sequence[Factor]) -> bool:
+    """Whether a long sum is made up of short ones."""
+    return any(factor.role == "partial" for factor in factors)

@@ -174,7 +174,7 @@ class Generator(NestGenerator):
         view = StageView(roots, free, strides, frozenset(), None, frozenset(), "")
         found: list[Candidate] = []
         for nest in self._scanned(view, scanned) if scanned else self._nests(view):
-            factors = self._parallel(nest.factors, view)
+            factors = self._parallel(nest.factors, view, nest.kept)
             root = Stage(tuple(Target(output=n) for n in range(len(outputs))), factors)
             estimates = self._estimates(nest.seconds, factors)
             found.append(Candidate(Schedule((root,), nest.kept), estimates, nest.kind))
@@ -236,9 +236,13 @@ class Generator(NestGenerator):
             for number, (estimate, whole) in enumerate(zip(last, seconds, strict=True))
         )
 
-    def _parallel(self, factors: tuple[Factor, ...], view: StageView) -> tuple[Factor, ...]:
-        """Make leading loops over free indices parallel until there is work for every core."""
+    def _parallel(
+        self, factors: tuple[Factor, ...], view: StageView, kept: Sequence[Stage] = ()
+    ) -> tuple[Factor, ...]:
+        """Make leading loops over free indices parallel until all cores have work, or one fills what is kept for
+        those inside."""
         wanted = 8 * self.machine.threads
+        filling = {stage.at for stage in kept} - {None}
         in_order = {*reduced_indices(view.roots, view.stops), *scanned_indices(view.roots, view.stops)}
         grid = 1
         result = list(factors)
@@ -250,6 +254,8 @@ class Generator(NestGenerator):
             seen.add(factor.index)
             result[position] = Factor(factor.index, factor.extent, "parallel", factor.name)
             grid *= trips(self.shapes, factors, position)
+            if factor.name in filling:
+                break
         return tuple(result)
 
     def _merged(self) -> list[Candidate]:

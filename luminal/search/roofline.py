@@ -33,7 +33,8 @@ AROUND_COST = 3.0
 """Vector operations that add a sum of integers, scaled, to the sum that it is part of."""
 STEP_CYCLES = 0.5
 """Of the loop over the sum itself, a step."""
-LOADS_A_CYCLE = 2
+LOADS_A_CYCLE = {1: 2.0, 2: 1.5}
+"""Of factors, by the multiply-adds that begin in a cycle: where those are two, loads are in their way."""
 FMA_LATENCY = 5.0
 """Cycles of a step of the sum, at least, until the sums of the step before are there."""
 TILE_CYCLES = 12.0
@@ -209,17 +210,16 @@ def contraction_seconds(
     `panel_cycles`: in which a vector of the lane side comes from where it lies; `partial`: whether a long sum is made
     up of short ones.
     """
-    volume = 1.0
+    volume, covered = 1.0, tiling.covered(machine.lanes)
     for index in (*contraction.batch, *contraction.rows, *contraction.columns, *contraction.around):
-        size = shapes.sizes[index]
-        step = {tiling.lane: tiling.vectors * machine.lanes, tiling.row: tiling.tile}.get(index, 1)
+        size, step = shapes.sizes[index], covered.get(index, 1)
         volume *= -(-size // step) * step
     steps = -(-shapes.volume({*contraction.sums}) // way.group)
     accumulators = tiling.tile * tiling.vectors
     # Cycles of one step of the sum: an fma each, loads beside them, and the latency of a chain that is too short.
     per_step = max(
         (way.cycles * accumulators + way.computed * tiling.vectors) / machine.multiply_adds + STEP_CYCLES,
-        (tiling.vectors + tiling.tile) / LOADS_A_CYCLE,
+        (tiling.vectors + tiling.tile) / LOADS_A_CYCLE[machine.multiply_adds],
         panel_cycles * tiling.vectors + STEP_CYCLES,
         FMA_LATENCY,
     )

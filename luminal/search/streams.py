@@ -46,13 +46,13 @@ class Streams:
     def row_seconds(self, tiling: Tiling) -> float:
         """Waiting for rows that are read again, for all panels but the first."""
         contraction, shapes, row = self.contraction, self.shapes, tiling.row
-        if row is None or tiling.pack_rows:
+        if row is None or (tiling.pack_rows and not tiling.swap):
             return 0.0
         again = self._rows if tiling.swap else min(self._rows, tiling.tile * tiling.block)
         level = self._level(self._left * again / self._rows)
         passes = (self._panels(tiling) - 1) * shapes.volume(self._batch)
         seconds = self._left / self.machine.bandwidth if level == len(CACHE_PART) else 0.0
-        if shapes.stride(contraction.left, row) not in (1, None):
+        if not tiling.pack_rows and shapes.stride(contraction.left, row) not in (1, None):
             seconds += self._rows * FIRST_LINE[level]
         return seconds * passes
 

@@ -37,7 +37,11 @@ class Way:
 @dataclass(frozen=True, slots=True)
 class Tiling:
     """The lane's index, that of rows (None where there are none), vectors and rows of a register tile, tiles of a
-    block; whether rows are laid out for a block; whether panels stand outside of rows (`swap`)."""
+    block; whether rows are laid out for a block; whether panels stand outside of rows (`swap`).
+
+    `across`: the index along which vectors lie beside each other, the lane's own or that of other columns; `kept`:
+    whether what is read along the lane is kept for a panel.
+    """
 
     lane: str
     row: str | None
@@ -46,3 +50,16 @@ class Tiling:
     block: int
     pack_rows: bool
     swap: bool
+    across: str
+    kept: bool = False
+
+    def columns(self, lanes: int) -> tuple[tuple[str, int], ...]:
+        """The columns of a register tile: of each index so many, that of the lane last."""
+        if self.across == self.lane:
+            return ((self.lane, self.vectors * lanes),)
+        return ((self.across, self.vectors), (self.lane, lanes))
+
+    def covered(self, lanes: int) -> dict[str, int]:
+        """What a register tile has of its indices."""
+        rows = {} if self.row is None else {self.row: self.tile}
+        return rows | dict(self.columns(lanes))

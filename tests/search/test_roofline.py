@@ -111,7 +111,7 @@ def test_where_two_multiply_adds_begin_in_a_cycle_a_register_tile_needs_more_sum
     way = Way(contraction.left, contraction.right)
 
     def seconds(tile: int, vectors: int) -> float:
-        tiling = Tiling("j", "i", vectors, tile, 1, pack_rows=False, swap=False)
+        tiling = Tiling("j", "i", vectors, tile, 1, pack_rows=False, swap=False, across="j")
         return contraction_seconds(shapes, contraction, host, tiling, way, 0.5, partial=False)
 
     best = 2 * 96 * 96 * 512 / host.flops

@@ -17,7 +17,7 @@ from luminal.search.tiling import Tiling, Way
 from tests.kernel.regions import Builder
 
 HOST = Machine(16, 32)
-ROWS_OUTSIDE = Tiling("j", "i", vectors=3, tile=8, block=1, pack_rows=False, swap=False)
+ROWS_OUTSIDE = Tiling("j", "i", vectors=3, tile=8, block=1, pack_rows=False, swap=False, across="j")
 PANELS_OUTSIDE = replace(ROWS_OUTSIDE, swap=True)
 
 
