@@ -15,6 +15,7 @@ from torch._decomp import decompositions as torch_decompositions
 from torch._decomp.decompositions import upsample_compute_output_size
 from torch._prims_common import suggest_memory_format
 
+from luminal.torch.fused_layers import FUSED_LAYERS
 from luminal.torch.gpu_attention import ATTENTION
 
 KEPT = (
@@ -91,7 +92,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
             table[op] = _of_index(rule, lambda index, size: index + size)
         elif str(op) in UNPOOLING:
             table[op] = _of_one_channel(rule)
-    return table | ATTENTION
+    return table | ATTENTION | FUSED_LAYERS
 
 
 WHOLE = (
