@@ -15,6 +15,7 @@ from torch._decomp import decompositions as torch_decompositions
 from torch._decomp.decompositions import upsample_compute_output_size
 from torch._prims_common import suggest_memory_format
 
+from luminal.torch.fused_layers import FUSED_LAYERS
 from luminal.torch.gpu_attention import ATTENTION
 
 KEPT = (
@@ -76,6 +77,11 @@ def _of_one_channel(rule: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+def _dropout(x: Any, p: float, train: bool | None) -> Any:
+    """Where all is dropped, eager draws no random numbers."""
+    return (x * 0.0, torch.zeros_like(x, dtype=torch.bool)) if train and p == 1 else NotImplemented
+
+
 @cache
 def decompositions() -> dict[Any, Callable[..., Any]]:
     """The table that AOTAutograd and `ExportedProgram.run_decompositions` are given."""
@@ -91,7 +97,8 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
             table[op] = _of_index(rule, lambda index, size: index + size)
         elif str(op) in UNPOOLING:
             table[op] = _of_one_channel(rule)
-    return table | ATTENTION
+    table[torch.ops.aten.native_dropout.default] = _dropout
+    return table | ATTENTION | FUSED_LAYERS
 
 
 WHOLE = (
@@ -130,6 +137,28 @@ def _select_lstm(original: Callable[..., Any]) -> Callable[..., Any]:
     return select
 
 
+def _drop_between_layers(original: Callable[..., Any]) -> Callable[..., Any]:
+    """PyTorch's own function for the layers of recurrent networks forgets the dropout between them."""
+
+    def run(
+        x: Any, hidden: Any, params: Any, has_biases: bool, num_layers: int, dropout: float, train: bool,
+        bidirectional: bool, batch_first: bool, layer: Any,
+    ) -> Any:  # fmt: skip
+        x, last = x.transpose(0, 1) if batch_first else x, list[Any]()
+        directions = 2 if bidirectional else 1
+        for start in range(0, directions * num_layers, directions):
+            part = slice(start, start + directions)
+            if start and train:
+                x = torch.dropout(x, dropout, train=True)
+            x, found = original(
+                x, hidden[part], params[part], has_biases, 1, 0.0, train, bidirectional, False, layer
+            )
+            last += found
+        return x.transpose(0, 1) if batch_first else x, last
+
+    return run
+
+
 def _like_inputs(grad: Any, sizes: Any, inputs: Any, *_: Any, **__: Any) -> Any:
     """What the gradient of resizing looks like; PyTorch's own function for it takes no symbolic sizes."""
     return grad.new_empty(inputs).to(memory_format=suggest_memory_format(grad))
@@ -137,8 +166,9 @@ def _like_inputs(grad: Any, sizes: Any, inputs: Any, *_: Any, **__: Any) -> Any:
 
 @contextmanager
 def kept_whole() -> Generator[None]:
-    """While open, the ops of `WHOLE` are traced as they are, and short LSTMs in steps."""
+    """While open, the ops of `WHOLE` are traced as they are, short LSTMs in steps, and dropout between layers."""
     select = torch_decompositions.select_one_layer_lstm_function
+    layers = torch_decompositions._rnn_helper
     replaced: list[tuple[Any, dict[Any, Any]]] = []
     for name in WHOLE:
         packet = getattr(torch.ops.aten, name)
@@ -152,10 +182,12 @@ def kept_whole() -> Generator[None]:
             op._dispatch_cache.clear()
         backward.py_kernels[DispatchKey.Meta] = _like_inputs
     torch_decompositions.select_one_layer_lstm_function = _select_lstm(select)
+    torch_decompositions._rnn_helper = _drop_between_layers(layers)
     try:
         yield
     finally:
         torch_decompositions.select_one_layer_lstm_function = select
+        torch_decompositions._rnn_helper = layers
         for op, kernels in replaced:
             op.py_kernels.clear()
             op.py_kernels.update(kernels)

@@ -39,9 +39,13 @@ the size of an added last axis (0 for none)."""
 FALLBACKS: Counter[str] = Counter()
 """How often each op was compiled to an extern in this process, by name."""
 
+LayOut = Callable[[torch.Tensor, SSAValue], tuple[SSAValue, list[int]]]
+
 _OBJECTS: dict[int, Any] = {}
 _NUMBERS = itertools.count()
 _AS_IT_IS = nullcontext()
+_NO_BYTES = torch.empty(0, dtype=torch.uint8)
+"""What is traced where an op gives nothing at all: the notes of an LSTM for a backward pass that nobody wants."""
 
 
 def carried_type(fake: torch.Tensor, symbols: SymbolTable) -> TensorType:
@@ -84,14 +88,20 @@ class Call:
         listed = self.fakes if isinstance(self.fakes, (list, tuple)) else (self.fakes,)
         return [fake for fake in listed if isinstance(fake, torch.Tensor)]
 
+    @property
+    def random(self) -> bool:
+        """Whether it draws random numbers, which torch does in the order in which operands lie in memory."""
+        op = self.target
+        return isinstance(op, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in op.tags
+
 
 def encode_call(
-    call: Call, lookup: Callable[[torch.fx.Node], Any], serial: int
+    call: Call, lookup: Callable[[torch.fx.Node], Any], lay_out: LayOut, serial: int
 ) -> tuple[str, list[SSAValue]]:
     """The payload of a call and its tensor operands.
 
-    `lookup` gives a node's hlo value or Dim. `serial` tells calls apart that must not become one: two draws of random
-    numbers.
+    `lookup` gives a node's hlo value or Dim, `lay_out` a value in the order of its axes in memory, as traced, with the
+    permutation back from there. `serial` tells calls apart that must not become one: two draws of random numbers.
     """
     operands: list[SSAValue] = []
 
@@ -124,6 +134,8 @@ def encode_call(
         entry: dict[str, Any] = {"tensor": len(operands) - 1}
         if fake.dtype in CARRIERS:
             entry["dtype"] = str(fake.dtype).removeprefix("torch.")
+        elif call.random:
+            operands[-1], entry["order"] = lay_out(fake, found)
         return entry
 
     content: dict[str, Any] = {
@@ -132,8 +144,7 @@ def encode_call(
         "kwargs": {key: encode(value) for key, value in call.kwargs.items()},
         "results": len(call.results),
     }
-    pure = isinstance(call.target, torch._ops.OpOverload) and call.results
-    if not pure or torch.Tag.nondeterministic_seeded in call.target.tags:
+    if call.random or not (isinstance(call.target, torch._ops.OpOverload) and call.results):
         content["call"] = serial
     return json.dumps(content), operands
 
@@ -180,6 +191,8 @@ def call_extern(
     if not call["results"]:
         return [torch.zeros(1, dtype=torch.uint8)]
     results = result if isinstance(result, (list, tuple)) else [result]
+    if len(results) == call["results"]:
+        results = [_NO_BYTES if tensor is None else tensor for tensor in results]
     return [
         to_carrier(tensor.detach()).contiguous() for tensor in results if isinstance(tensor, torch.Tensor)
     ]

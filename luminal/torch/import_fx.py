@@ -11,6 +11,7 @@ import operator
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -29,7 +30,7 @@ from luminal.errors import CompileError, ShapeError, UnsupportedOpError
 from luminal.torch.aten_table import COMPLEX, FUNCTIONS, LOWERINGS
 from luminal.torch.extern import CARRIERS, FALLBACKS, Call, carried_type, encode_call, to_carrier
 from luminal.torch.laid_over import INPUT, storage_of
-from luminal.torch.layout import Layout, layout_of, plain_layout
+from luminal.torch.layout import Layout, in_memory_order, layout_of, plain_layout
 from luminal.torch.lowering import Lowering, Value, type_of
 from luminal.torch.scalars import lower_scalar
 from luminal.torch.source import source_of
@@ -292,7 +293,8 @@ class FxImporter:
     def _extern(self, call: Call) -> Any:
         """The results of a call of torch, as the op gives them: one, or a tuple with None for what is no tensor."""
         self.state.externs += 1
-        payload, operands = encode_call(call, self._tensor_or_size, self.state.externs)
+        lay_out = partial(in_memory_order, self.b)
+        payload, operands = encode_call(call, self._tensor_or_size, lay_out, self.state.externs)
         types = [carried_type(fake, self.symbols) for fake in call.results]
         if not types:
             # it takes the last such call's token and gives a new one, which keeps their order

@@ -79,6 +79,16 @@ def layout_of(fake: torch.Tensor, symbols: SymbolTable) -> Layout:
     return Layout(shape, strides, full_order, stored, True, fake.dtype)
 
 
+def in_memory_order(b: HloBuilder, fake: torch.Tensor, value: Any) -> tuple[Any, list[int]]:
+    """A value with its axes from the outermost to the innermost in memory that is made like the traced tensor's, and
+    the order of axes that permutes it back."""
+    sizes, strides = ([_hint(entry) for entry in entries] for entries in (fake.shape, fake.stride()))
+    made = torch.empty_like(torch.empty_strided(sizes, strides, device="meta")).stride()
+    order = sorted(range(len(made)), key=lambda axis: -made[axis])
+    back = [order.index(axis) for axis in range(len(order))]
+    return (value if order == sorted(order) else b.permute(value, order=order)), back
+
+
 def plain_layout(stored: TensorType) -> Layout:
     """The layout of a row-major tensor."""
     strides: list[Dim] = [as_dim(1)]

@@ -130,3 +130,43 @@ def test_bfloat16_reaches_the_op() -> None:
         lambda x: torch.histc(x.float(), 4, 0.0, 1.0).bfloat16() + torch.logcumsumexp(x, 0).sum(),
         torch.rand(6).bfloat16(),
     )
+
+
+def _transposed(x: torch.Tensor) -> torch.Tensor:
+    return x.transpose(0, 1)
+
+
+def _repeated(x: torch.Tensor) -> torch.Tensor:
+    return x[:, :, :1].expand(x.shape)
+
+
+def _of_channels_last(x: torch.Tensor) -> torch.Tensor:
+    return x[None].to(memory_format=torch.channels_last)
+
+
+@pytest.mark.parametrize("laid_out", [_transposed, _repeated, _of_channels_last])
+def test_random_numbers_are_drawn_in_the_order_of_memory(
+    laid_out: Callable[[torch.Tensor], torch.Tensor],
+) -> None:
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = laid_out(x) + 0
+        return torch.nn.functional.dropout(y, 0.5), torch.randn_like(y), torch.rand_like(laid_out(x))
+
+    _check(function, torch.randn(5, 7, 9))
+
+
+def test_dropout_of_everything_draws_nothing() -> None:
+    _check(lambda x: (torch.nn.functional.dropout(x, 1.0), torch.rand(3)), torch.randn(4))
+    _check(lambda x: (torch.nn.functional.dropout(x, 0.0), torch.rand(3)), torch.randn(4))
+
+
+def test_a_long_recurrent_network_is_torchs() -> None:
+    network = torch.nn.LSTM(4, 5).eval()
+    with torch._dynamo.config.patch(allow_rnn=True):
+        assert _check(network, torch.randn(20, 2, 4)) == {"aten.mkldnn_rnn_layer.default": 1}
+
+
+def test_dropout_between_layers_of_a_recurrent_network() -> None:
+    network = torch.nn.GRU(2, 3, 2, dropout=0.5, batch_first=True)
+    with torch._dynamo.config.patch(allow_rnn=True):
+        assert _check(network, torch.randn(2, 2, 2)) == {"aten.native_dropout.default": 1}
