@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from xdsl.ir import Block, SSAValue
@@ -77,7 +78,7 @@ class OpenStage:
         return self.stage.at
 
     @staticmethod
-    def of(stage: Stage, region: Region, terms: list[Term], placed: bool = False) -> OpenStage:
+    def of(stage: Stage, region: Region, terms: Sequence[Term], placed: bool = False) -> OpenStage:
         """Weights from the innermost factor outwards; raises ScheduleError for a factor that cannot be."""
         weights: dict[str, int | None] = {}
         factors: list[PlacedFactor] = []
