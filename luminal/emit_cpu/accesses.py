@@ -102,15 +102,21 @@ class AccessWriter(AddressWriter, ABC):
         f, address = self.f, op.address.data
         dtype = reference_of(op.reference).dtype
         pointer = self.pointer(op.reference, op.variables, address, address.offset)
-        turn, depth = self.variables[op.turn]
-        key = ("turn", op.turn, op.parts.data, op.part.data)
-        memo = self.scopes[depth].memo
-        if key not in memo:
-            with f.at(self.scopes[depth].place):
-                memo[key] = f.index("mul", f.index("urem", turn, op.parts.data), op.part.data)
-        pointer = f.offset(pointer, memory_element(dtype), memo[key])
+        if op.turn is not None and op.parts is not None and op.part is not None:
+            pointer = f.offset(
+                pointer, memory_element(dtype), self._part_of(op.turn, op.parts.data, op.part.data)
+            )
         for line in range(0, op.elements.data * dtype.size_bytes, LINE_BYTES):
             f.prefetch(f.offset(pointer, "i8", line))
+
+    def _part_of(self, turn: SSAValue, parts: int, part: int) -> Index:
+        """Where the part of a turn begins, computed where the turn is."""
+        value, depth = self.variables[turn]
+        memo, key = self.scopes[depth].memo, ("part", turn, parts, part)
+        if key not in memo:
+            with self.f.at(self.scopes[depth].place):
+                memo[key] = self.f.index("mul", self.f.index("urem", value, parts), part)
+        return memo[key]
 
     def _part(self, value: Value | None, piece: Piece, whole: int) -> Value | None:
         """What a piece has of a vector of `whole` elements, or of the mask of all; a scalar is everyone's."""

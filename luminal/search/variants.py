@@ -3,7 +3,8 @@
 Stores past the cache: where a kernel touches more than its part of the last cache, what it has written is driven out
 before the next kernel reads it.  A plain store reads each line before it writes it; one past the cache only writes.
 
-Panels fetched ahead: while a panel of a packed constant is used, memory gives the next one (luminal/passes/ahead.py).
+Constants fetched ahead: while a panel of a packed constant is used, memory gives what is read next of it
+(luminal/passes/ahead.py).
 
 Fewer parallel loops: the generator makes leading loops parallel until there are many parts for every core.  A small
 region may do better on one core, which wakes no other; and one with a part for each core needs no more.
@@ -36,7 +37,7 @@ CACHE_PART = 0.5
 LARGE_PART = 0.25
 """What part of the bytes that a kernel touches an output is, at least, to be stored past the cache."""
 WORTH_FETCHING = 0.98
-"""What part of the model's seconds a variant that fetches panels ahead takes at most."""
+"""What part of the model's seconds a variant that fetches constants ahead takes at most."""
 WIDEST_STORE = 64
 """Bytes of a store past the cache, at most: a wider vector is several."""
 
@@ -113,17 +114,17 @@ def _with_parallel(stage: Stage, count: int) -> Stage:
     return replace(stage, factors=factors)
 
 
-# ---- panels fetched ahead
+# ---- constants fetched ahead
 
 
 def fetching_ahead(candidate: Candidate, priced: Sequence[Shapes], machine: Machine) -> Iterator[Candidate]:
-    """The variant of a candidate that fetches panels ahead, where it has any and the model sees a gain."""
+    """The variant of a candidate that fetches constants ahead, where it has any and the model sees a gain."""
     schedule = candidate.schedule
     wanted = frozenset(
         target.buffer
         for target in _kept(schedule)
         if target.buffer is not None and target.buffer.home == "packed"
-        if any(_comes_back(stage, target.buffer) for stage in (*schedule.roots, *schedule.kept))
+        if any(_is_fetched(stage, target.buffer) for stage in (*schedule.roots, *schedule.kept))
     )
     if not wanted:
         return
@@ -142,12 +143,12 @@ def fetching_ahead(candidate: Candidate, priced: Sequence[Shapes], machine: Mach
     yield replace(candidate, schedule=replace(schedule, kept=kept), estimates=estimates)
 
 
-def _comes_back(stage: Stage, buffer: Buffer) -> bool:
-    """Whether a stage's loops read each panel of a buffer again in every turn of a loop inside."""
+def _is_fetched(stage: Stage, buffer: Buffer) -> bool:
+    """Whether a stage's loops read a buffer once, or each panel of it again in every turn of a loop inside."""
     digits = {index for index, _ in buffer.digits}
     is_panel = [factor.index in digits for factor in stage.factors if factor.role in LOOPS]
     if all(is_panel):
-        return False
+        return bool(is_panel)
     turn = max(number for number, found in enumerate(is_panel) if not found)
     return any(is_panel[:turn]) and any(is_panel[turn + 1 :])
 

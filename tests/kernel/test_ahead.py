@@ -21,6 +21,7 @@ from luminal.dim import Dim, as_dim, dim
 from luminal.emit_cpu.emit import emit_function
 from luminal.emit_cpu.jit import Target
 from luminal.errors import ScheduleError
+from luminal.passes.ahead import STREAM_BYTES
 from luminal.passes.place import place
 from luminal.search.candidates import legal_candidates
 from luminal.search.machine import Machine
@@ -53,6 +54,7 @@ def test_each_step_asks_for_a_part_of_the_next_panel_and_the_text_parses_back() 
     (fetch,) = fetches(function)
     # a panel has 32 * 8 elements, of which a step reads 32; a turn asks for a quarter of the next panel
     assert str(fetch.address.data) == "256, 8 |  | 256"
+    assert fetch.parts is not None and fetch.part is not None
     assert (fetch.parts.data, fetch.part.data, fetch.elements.data) == (4, 64, 8)
     context = Context()
     for dialect in (Builtin, KERNEL, LUMINAL):
@@ -89,15 +91,28 @@ def test_lines_are_asked_for_once_for_all_unrolled_steps() -> None:
     assert text.count("call void @llvm.prefetch") == 1
 
 
+ROW = "out0: j:*@panel k:* k:4:unroll j:8:lane; keep %1 ahead j:* k:* j:8 at kernel: ."
+
+
 @pytest.mark.parametrize(
-    ("schedule", "inner", "message"),
+    ("rows", "schedule"), [(1, ROW), (16, PANELS_OUTSIDE.replace("j:*@panel i:*@rows", "i:*@rows j:*@panel"))]
+)
+def test_what_is_read_once_is_a_stream_fetched_some_way_ahead(rows: int, schedule: str) -> None:
+    (fetch,) = fetches(place(product(rows, 64, 32), parse_schedule(schedule), "probe"))
+    assert fetch.turn is None
+    assert str(fetch.address.data) == f"256, 32 |  | {STREAM_BYTES // 4}"
+    assert fetch.elements.data == 32
+
+
+@pytest.mark.parametrize(
+    ("inner", "schedule", "message"),
     [
-        (PANELS_OUTSIDE.replace("j:*@panel i:*@rows", "i:*@rows j:*@panel"), 32, "no loop reads a panel of it again"),
-        (PANELS_OUTSIDE, dim("k") * 4, "its panels are of symbolic size"),
+        (dim("k") * 4, PANELS_OUTSIDE, "its panels are of symbolic size"),
+        (4, "out0: i:* k:4:unroll j:8:lane; keep %1 ahead k:4 j:8 at kernel: .", "no loop reads on in it"),
     ],
-)  # fmt: skip
-def test_what_does_not_come_back_is_not_fetched_ahead(schedule: str, inner: Dim | int, message: str) -> None:
-    region = product(16, 64, inner)
+)
+def test_what_cannot_be_fetched_ahead_is_refused(inner: Dim | int, schedule: str, message: str) -> None:
+    region = product(16, 8, inner)
     place(region, parse_schedule(schedule.replace("ahead", "packed")), "probe")
     with pytest.raises(ScheduleError, match=message):
         place(region, parse_schedule(schedule), "probe")
@@ -107,6 +122,8 @@ def test_it_comes_first_where_memory_takes_as_long_as_the_products_and_not_where
     host = Machine(8, 16, multiply_adds=2)
     few, many = (next(legal_candidates(product(m, 1536, 384), host, Samples({})))[0] for m in (16, 4096))
     assert " ahead " in str(few.schedule)
+    one = next(legal_candidates(product(1, 4096, 4096), host, Samples({})))[0]
+    assert " ahead " in str(one.schedule)
     assert " ahead " not in str(many.schedule)
     plain = [
         c

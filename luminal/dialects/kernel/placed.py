@@ -255,16 +255,17 @@ class StoreOp(IRDLOperation):
 @irdl_op_definition
 class PrefetchOp(IRDLOperation):
     """Asks for memory that is read soon, and changes no value: `elements` from the address on, which may lie outside of
-    what the reference has, moved by `part` elements for each turn, counted modulo `parts`."""
+    what the reference has; where there are parts, moved by `part` elements for each turn, counted modulo `parts`."""
 
     name = "kernel.prefetch"
     reference = operand_def(ReferenceType)
     variables = var_operand_def(IndexType)
-    turn = operand_def(IndexType)
+    turn = opt_operand_def(IndexType)
     address = prop_def(AddressAttribute)
-    parts = prop_def(IntAttr)
-    part = prop_def(IntAttr)
     elements = prop_def(IntAttr)
+    parts = opt_prop_def(IntAttr)
+    part = opt_prop_def(IntAttr)
+    irdl_options = (AttrSizedOperandSegments(as_property=True),)
 
     @staticmethod
     def of(
@@ -272,26 +273,25 @@ class PrefetchOp(IRDLOperation):
         variables: Sequence[SSAValue],
         strides: Sequence[Dim],
         offset: int,
-        turn: SSAValue,
-        parts: tuple[int, int],
         elements: int,
+        parts: tuple[SSAValue, int, int] | None = None,
     ) -> PrefetchOp:
-        """`parts`: how many there are, and the elements of each."""
+        """`parts`: the variable of the turns, how many parts there are, and the elements of each."""
+        turn, count, part = parts or (None, 0, 0)
         return PrefetchOp.build(
             operands=[reference, variables, turn],
             properties={
                 "address": AddressAttribute(Address(tuple(strides), (), as_dim(offset))),
-                "parts": IntAttr(parts[0]),
-                "part": IntAttr(parts[1]),
                 "elements": IntAttr(elements),
+                **({"parts": IntAttr(count), "part": IntAttr(part)} if parts else {}),
             },
         )
 
     def verify_(self) -> None:
         _verify_address(self, self.address.data, self.variables, 0)
-        check(
-            min(self.parts.data, self.part.data, self.elements.data) > 0, "kernel.prefetch: fetches nothing"
-        )
+        counts = [each.data for each in (self.elements, self.parts, self.part) if each is not None]
+        check(min(counts) > 0, "kernel.prefetch: fetches nothing")
+        check(len(counts) == (1 if self.turn is None else 3), "kernel.prefetch: parts belong to turns")
 
 
 ROUNDED = "rounded"
