@@ -12,7 +12,8 @@ from luminal.dialects.kernel.schedule import parse_schedule
 from luminal.dialects.kernel.terms import Region
 from luminal.dim import as_dim, dim
 from luminal.dtype import i64
-from luminal.plan.measure import cache_bytes
+from luminal.emit_cpu.jit import Target
+from luminal.plan.measure import cache_bytes, multiply_adds_of
 from luminal.search.candidates import is_legal, legal_candidates
 from luminal.search.generate import Candidate
 from luminal.search.machine import Machine
@@ -120,6 +121,13 @@ def test_a_mutation_stores_past_the_cache_or_no_longer() -> None:
     assert str(changed.schedule).replace("!", "") == str(plain.schedule)
     assert plain.schedule in [each.schedule for each in mutants(changed, region, Samples({}), SMALL)]
     assert not past_cache(list(mutants(plain, region, Samples({}), HOST)))
+
+
+def test_only_some_processors_begin_one_multiply_add_of_their_widest_vectors_a_cycle() -> None:
+    narrow = Target.avx2()
+    assert multiply_adds_of(replace(narrow, cpu="znver4")) == 2
+    assert multiply_adds_of(replace(narrow, cpu="znver4", vector_bits=512)) == 1
+    assert multiply_adds_of(replace(narrow, cpu="sapphirerapids", vector_bits=512)) == 2
 
 
 def test_caches_are_read_from_the_system(tmp_path: Path) -> None:
