@@ -1,5 +1,5 @@
-"""Schedules that differ in one thing from one that is known to be good: a factor, the order of two loops, or
-how many loops are parallel.
+"""Schedules that differ in one thing from one that is known to be good: a factor, the order of two loops, how many
+loops are parallel, or whether packed constants are fetched ahead.
 
 A generator enumerates what usually pays; this is what lies around it.  What comes of it need not be legal: the
 placement pass says.
@@ -22,10 +22,19 @@ def mutations(schedule: Schedule, threads: int) -> Iterator[Schedule]:
         return
     depths = _other_depths(schedule) if threads > 1 else ()
     found = {schedule}
-    for changed in (*_other_extents(schedule), *_other_orders(schedule), *depths):
+    for changed in (_other_fetching(schedule), *_other_extents(schedule), *_other_orders(schedule), *depths):
         if changed not in found:
             found.add(changed)
             yield changed
+
+
+def _other_fetching(schedule: Schedule) -> Schedule:
+    """Packed constants that are fetched ahead as they are needed, and all others ahead."""
+
+    def other(buffer: Buffer) -> Buffer:
+        return replace(buffer, ahead=buffer.home == "packed" and not buffer.ahead)
+
+    return _each_stage(schedule, lambda stage: stage.with_buffers(other))
 
 
 def _other_extents(schedule: Schedule) -> Iterator[Schedule]:

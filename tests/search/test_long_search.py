@@ -90,3 +90,14 @@ def test_mutations_change_one_factor_or_the_order_of_two_loops_or_how_many_are_p
         "out0: i:*:parallel@ic j:*:parallel k:* i:8:tile j:16:lane; keep %3 as i:8 at ic: i:8 k:*",
     ]
     assert [str(changed) for changed in mutations(schedule, threads=1)] == found[:-2]
+
+
+def test_a_mutation_fetches_packed_constants_ahead_or_no_longer() -> None:
+    plain = "out0: j:*@panel i:*@rows k:* i:4:tile j:8:lane; keep %1 packed j:* k:* j:8 at kernel: ."
+    ahead = plain.replace("packed", "ahead")
+    for before, after in ((plain, ahead), (ahead, plain)):
+        assert after in [str(changed) for changed in mutations(parse_schedule(before), threads=1)]
+    kept = (
+        "out0: j:*@panel i:*@rows k:* i:4:tile j:8:lane; keep %1 as j:* k:* j:8 at kernel: j:* k:* j:8:lane"
+    )
+    assert not any("ahead" in str(changed) for changed in mutations(parse_schedule(kept), threads=1))
