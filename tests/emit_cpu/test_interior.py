@@ -15,9 +15,11 @@ from luminal.emit_cpu.jit import Target
 from luminal.passes.place import place
 from luminal.plan.measure import HostMeasurer
 from luminal.plan.native_kernels import KernelCompiler
+from tests.emit_cpu.kernels import TARGETS
 
 HOST = Target.host()
 MEASURER = HostMeasurer(KernelCompiler(HOST, ("contract",), use_cache=False))
+OF_AVX2 = HostMeasurer(KernelCompiler(Target.avx2(), ("contract",), use_cache=False))
 CONVOLUTION = """\
 index c = {channels}
 index y = {height}
@@ -54,7 +56,15 @@ SCHEDULES = [
 ]
 
 
-def convolved(height: int, width: int, window: int, pad: int, step: int, schedule: str) -> tuple[str, float]:
+def convolved(
+    height: int,
+    width: int,
+    window: int,
+    pad: int,
+    step: int,
+    schedule: str,
+    measurer: HostMeasurer = MEASURER,
+) -> tuple[str, float]:
     """A depthwise convolution as a region's text, and how far its kernel is from torch at the most."""
     channels = 3
     given = torch.randn(1, channels, height, width, generator=torch.Generator().manual_seed(height * width))
@@ -67,7 +77,7 @@ def convolved(height: int, width: int, window: int, pad: int, step: int, schedul
         plane=height * width, row=step * width, given_width=width, first=-pad * (width + 1),
         out_plane=rows * columns, outputs=wanted.numel(),
     )  # fmt: skip
-    kernel = MEASURER.compile(parse_region(text), parse_schedule(f"out0: {schedule}"), 1000)
+    kernel = measurer.compile(parse_region(text), parse_schedule(f"out0: {schedule}"), 1000)
     result = np.full(wanted.numel(), np.nan, np.float32)
     kernel.run([given.numpy().reshape(-1), weights.numpy().reshape(-1)], [result], {}, 1)
     difference = np.abs(result - wanted.numpy().reshape(-1))
@@ -78,6 +88,14 @@ def convolved(height: int, width: int, window: int, pad: int, step: int, schedul
 @pytest.mark.parametrize("size", [(14, 14), (40, 39), (5, 70)])
 def test_a_padded_convolution_is_torchs(schedule: str, size: tuple[int, int]) -> None:
     assert convolved(*size, window=3, pad=1, step=1, schedule=schedule)[1] < 1e-5
+
+
+@pytest.mark.skipif(Target.avx2() not in TARGETS, reason="the processor has no AVX2")
+@pytest.mark.parametrize("width", [1, 4, 9])
+@pytest.mark.parametrize("pad", [1, 4, 7])
+def test_a_register_of_which_nothing_is_read_is_zero(width: int, pad: int) -> None:
+    """Vectors of two registers, which LLVM cuts; the mask of the second one is false in every lane."""
+    assert convolved(1, width, 1, pad, 1, SCHEDULES[0], OF_AVX2)[1] < 1e-5
 
 
 @settings(max_examples=40, deadline=None, derandomize=True)
