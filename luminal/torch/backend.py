@@ -25,6 +25,7 @@ from luminal.torch.mutation import fuse_part_writes
 from luminal.torch.options import TorchOptions, parse_options
 from luminal.torch.overlap import guard_overlap
 from luminal.torch.program import build_program
+from luminal.torch.repeated_draws import trace_repeated_draws
 
 
 class Backend:
@@ -131,6 +132,7 @@ def import_graph(
 
     start = time.perf_counter()
     fuse_part_writes(module.graph)
+    trace_repeated_draws(module.graph)
     imported = FxImporter(
         module,
         shape_env=shape_env_of(fakes),

@@ -18,6 +18,7 @@ import torch
 import torch.fx
 from torch._higher_order_ops.effects import with_effects
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.utils._pytree import tree_map
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, Operation, SSAValue
 
@@ -305,7 +306,7 @@ class FxImporter:
         if not isinstance(call.fakes, (list, tuple)):
             return results
         found = iter(results if isinstance(results, tuple) else (results,))
-        return tuple(next(found) if isinstance(fake, torch.Tensor) else None for fake in call.fakes)
+        return tree_map(lambda fake: next(found) if isinstance(fake, torch.Tensor) else None, call.fakes)
 
     def _emit_extern(self, call: Call, operands: Sequence[Value], payload: str, types: Sequence[Any]) -> Any:
         return self.b.emit("extern", operands, target=str(call.target), payload=payload, types=types)
