@@ -29,7 +29,7 @@ from luminal.dim import Dim, Symbol, as_dim, known_unequal
 from luminal.dtype import dtype_of, u8
 from luminal.errors import CompileError, ShapeError, UnsupportedOpError
 from luminal.torch.aten_table import COMPLEX, FUNCTIONS, LOWERINGS
-from luminal.torch.extern import CARRIERS, FALLBACKS, Call, carried_type, encode_call, to_carrier
+from luminal.torch.extern import CARRIERS, Call, carried_type, encode_call, to_carrier
 from luminal.torch.laid_over import INPUT, storage_of
 from luminal.torch.layout import Layout, in_memory_order, layout_of, plain_layout
 from luminal.torch.lowering import Lowering, Value, type_of
@@ -157,7 +157,6 @@ class FxImporter:
         )
         module = ModuleOp([graph])
         graph.verify()
-        FALLBACKS.update(self.state.fallbacks)
         return ImportedGraph(
             module,
             self.state.inputs,
