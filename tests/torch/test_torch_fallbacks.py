@@ -166,7 +166,28 @@ def test_dropout_of_everything_draws_nothing() -> None:
 def test_a_long_recurrent_network_is_torchs() -> None:
     network = torch.nn.LSTM(4, 5).eval()
     with torch._dynamo.config.patch(allow_rnn=True):
-        assert _check(network, torch.randn(20, 2, 4)) == {"aten.mkldnn_rnn_layer.default": 1}
+        assert _check(network, torch.randn(65, 2, 4)) == {"aten.mkldnn_rnn_layer.default": 1}
+
+
+def test_the_gradient_of_a_long_recurrent_network() -> None:
+    """PyTorch's trace of it reads notes that nobody took."""
+    network = torch.nn.LSTM(4, 5, bidirectional=True, batch_first=True)
+    x, gradients = torch.randn(3, 65, 4), list[list[torch.Tensor]]()
+    with torch._dynamo.config.patch(allow_rnn=True):
+        for run in (network, compiled(network, strict=False)):
+            leaf = x.clone().requires_grad_()
+            y, (h, c) = run(leaf)
+            loss = y.square().sum() + h.sin().sum() + c.sum()
+            gradients.append(list(torch.autograd.grad(loss, [leaf, *network.parameters()])))
+    assert_same(gradients[1], gradients[0])
+    assert set(report.fallbacks()) == {"aten.mkldnn_rnn_layer.default", "luminal.lstm_layer_backward.default"}
+
+
+def test_a_short_recurrent_network_is_traced_in_steps() -> None:
+    """What counts are steps, not sequences."""
+    network = torch.nn.LSTM(2, 3, batch_first=True).eval()
+    with torch._dynamo.config.patch(allow_rnn=True):
+        assert _check(network, torch.randn(65, 2, 2)) == {}
 
 
 def test_dropout_between_layers_of_a_recurrent_network() -> None:
