@@ -83,6 +83,13 @@ def _dropout(x: Any, p: float, train: bool | None) -> Any:
     return (x * 0.0, torch.zeros_like(x, dtype=torch.bool)) if train and p == 1 else NotImplemented
 
 
+def _weight_norm_gradient(grad: Any, v: Any, g: Any, norms: Any, dim: int) -> Any:
+    """The gradients of v and g in v * g / |v|, where |v| is `norms`: one for each position along `dim`."""
+    axes = [axis for axis in range(v.dim()) if axis != dim % v.dim()]
+    along = (grad * v).sum(axes, keepdim=True) / norms
+    return ((grad - v * along / norms) * g / norms).to(v.dtype), along.to(g.dtype)
+
+
 @cache
 def decompositions() -> dict[Any, Callable[..., Any]]:
     """The table that AOTAutograd and `ExportedProgram.run_decompositions` are given."""
@@ -99,6 +106,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         elif str(op) in UNPOOLING:
             table[op] = _of_one_channel(rule)
     table[torch.ops.aten.native_dropout.default] = _dropout
+    table[torch.ops.aten._weight_norm_interface_backward.default] = _weight_norm_gradient
     return table | ATTENTION | FUSED_LAYERS | RECURRENT
 
 
