@@ -16,15 +16,17 @@ from torch._guards import TracingContext
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils._python_dispatch import _disable_current_modes
 
-from luminal.errors import DeviceError
+from luminal.errors import DeviceError, LuminalError
 from luminal.torch.calling import CompiledGraph, on_device
 from luminal.torch.decompositions import decompositions, kept_whole
+from luminal.torch.extern import FALLBACKS
 from luminal.torch.import_fx import FxImporter, ImportedGraph
 from luminal.torch.laid_over import lay_over_inputs
 from luminal.torch.mutation import fuse_part_writes
 from luminal.torch.options import TorchOptions, parse_options
 from luminal.torch.overlap import guard_overlap
 from luminal.torch.program import build_program
+from luminal.torch.repeated_draws import trace_repeated_draws
 
 
 class Backend:
@@ -131,16 +133,34 @@ def import_graph(
 
     start = time.perf_counter()
     fuse_part_writes(module.graph)
-    imported = FxImporter(
-        module,
-        shape_env=shape_env_of(fakes),
-        promised=promised,
-        strict=options.strict,
-        licences=options.licences,
-        name=name,
-    ).run()
+    trace_repeated_draws(module.graph)
+    env = shape_env_of(fakes)
+    imported = None
+    while imported is None:
+        known = _sizes_replaced(env)
+        importer = FxImporter(
+            module,
+            shape_env=env,
+            promised=promised,
+            strict=options.strict,
+            licences=options.licences,
+            name=name,
+        )
+        try:
+            imported = importer.run()
+        except LuminalError:
+            if _sizes_replaced(env) == known:
+                raise
+        if _sizes_replaced(env) != known:  # what was imported before that has the old names of these sizes
+            imported = None
+    FALLBACKS.update(imported.fallbacks)
     TOTALS.add_seconds("import", time.perf_counter() - start)
     return imported
+
+
+def _sizes_replaced(env: ShapeEnv | None) -> int:
+    """Of how many symbols a guard has said that they are others, or plain numbers."""
+    return len(env.replacements) if env is not None else 0
 
 
 def constant_positions(imported: ImportedGraph, static: frozenset[int] | set[int]) -> list[int]:

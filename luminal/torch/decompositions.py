@@ -17,6 +17,7 @@ from torch._prims_common import suggest_memory_format
 
 from luminal.torch.fused_layers import FUSED_LAYERS
 from luminal.torch.gpu_attention import ATTENTION
+from luminal.torch.recurrent import RECURRENT, drop_between_layers, select_lstm
 
 KEPT = (
     "scaled_dot_product",  # attention is one hlo op; the decomposition also drops fully masked rows' zeros
@@ -82,6 +83,13 @@ def _dropout(x: Any, p: float, train: bool | None) -> Any:
     return (x * 0.0, torch.zeros_like(x, dtype=torch.bool)) if train and p == 1 else NotImplemented
 
 
+def _weight_norm_gradient(grad: Any, v: Any, g: Any, norms: Any, dim: int) -> Any:
+    """The gradients of v and g in v * g / |v|, where |v| is `norms`: one for each position along `dim`."""
+    axes = [axis for axis in range(v.dim()) if axis != dim % v.dim()]
+    along = (grad * v).sum(axes, keepdim=True) / norms
+    return ((grad - v * along / norms) * g / norms).to(v.dtype), along.to(g.dtype)
+
+
 @cache
 def decompositions() -> dict[Any, Callable[..., Any]]:
     """The table that AOTAutograd and `ExportedProgram.run_decompositions` are given."""
@@ -98,7 +106,8 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         elif str(op) in UNPOOLING:
             table[op] = _of_one_channel(rule)
     table[torch.ops.aten.native_dropout.default] = _dropout
-    return table | ATTENTION | FUSED_LAYERS
+    table[torch.ops.aten._weight_norm_interface_backward.default] = _weight_norm_gradient
+    return table | ATTENTION | FUSED_LAYERS | RECURRENT
 
 
 WHOLE = (
@@ -123,42 +132,6 @@ def _resize(op: Any) -> Callable[..., Any]:
     return call
 
 
-UNROLLED_STEPS = 16
-"""An LSTM over at most so many steps is traced step by step; a longer one stays PyTorch's."""
-
-
-def _select_lstm(original: Callable[..., Any]) -> Callable[..., Any]:
-    def select(x: Any, hidden: Any, weights: Any) -> Any:
-        steps = x.size(0)
-        if isinstance(steps, int) and steps <= UNROLLED_STEPS:
-            return torch_decompositions.one_layer_lstm
-        return original(x, hidden, weights)
-
-    return select
-
-
-def _drop_between_layers(original: Callable[..., Any]) -> Callable[..., Any]:
-    """PyTorch's own function for the layers of recurrent networks forgets the dropout between them."""
-
-    def run(
-        x: Any, hidden: Any, params: Any, has_biases: bool, num_layers: int, dropout: float, train: bool,
-        bidirectional: bool, batch_first: bool, layer: Any,
-    ) -> Any:  # fmt: skip
-        x, last = x.transpose(0, 1) if batch_first else x, list[Any]()
-        directions = 2 if bidirectional else 1
-        for start in range(0, directions * num_layers, directions):
-            part = slice(start, start + directions)
-            if start and train:
-                x = torch.dropout(x, dropout, train=True)
-            x, found = original(
-                x, hidden[part], params[part], has_biases, 1, 0.0, train, bidirectional, False, layer
-            )
-            last += found
-        return x.transpose(0, 1) if batch_first else x, last
-
-    return run
-
-
 def _like_inputs(grad: Any, sizes: Any, inputs: Any, *_: Any, **__: Any) -> Any:
     """What the gradient of resizing looks like; PyTorch's own function for it takes no symbolic sizes."""
     return grad.new_empty(inputs).to(memory_format=suggest_memory_format(grad))
@@ -181,8 +154,10 @@ def kept_whole() -> Generator[None]:
                     op.py_kernels[key] = _resize(packet)
             op._dispatch_cache.clear()
         backward.py_kernels[DispatchKey.Meta] = _like_inputs
-    torch_decompositions.select_one_layer_lstm_function = _select_lstm(select)
-    torch_decompositions._rnn_helper = _drop_between_layers(layers)
+    torch_decompositions.select_one_layer_lstm_function = select_lstm(
+        select, torch_decompositions.one_layer_lstm
+    )
+    torch_decompositions._rnn_helper = drop_between_layers(layers)
     try:
         yield
     finally:

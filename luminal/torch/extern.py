@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 import torch.fx
+from torch.utils._pytree import tree_leaves
 from xdsl.ir import SSAValue
 
 from luminal.dialects.tensor_type import TensorType, tensor_type
@@ -75,7 +76,7 @@ def from_carrier(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class Call:
-    """One call to be written as an extern; `fakes` are the traced results, a tuple for an op of several."""
+    """One call to be written as an extern; `fakes` are the traced results: one, or a tuple, which may have tuples."""
 
     target: Any
     args: Sequence[Any]
@@ -85,14 +86,13 @@ class Call:
     @property
     def results(self) -> list[torch.Tensor]:
         """The traced results that are tensors."""
-        listed = self.fakes if isinstance(self.fakes, (list, tuple)) else (self.fakes,)
-        return [fake for fake in listed if isinstance(fake, torch.Tensor)]
+        return [fake for fake in tree_leaves(self.fakes) if isinstance(fake, torch.Tensor)]
 
     @property
     def random(self) -> bool:
-        """Whether it draws random numbers, which torch does in the order in which operands lie in memory."""
-        op = self.target
-        return isinstance(op, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in op.tags
+        """Whether it, or an op that it is given, draws random numbers: in the order in which operands lie in memory."""
+        ops = [op for op in (self.target, *self.args) if isinstance(op, torch._ops.OpOverload)]
+        return any(torch.Tag.nondeterministic_seeded in op.tags for op in ops)
 
 
 def encode_call(
@@ -190,7 +190,7 @@ def call_extern(
         result = function(*map(decode, call["args"]), **keywords, **written)
     if not call["results"]:
         return [torch.zeros(1, dtype=torch.uint8)]
-    results = result if isinstance(result, (list, tuple)) else [result]
+    results = tree_leaves(result)
     if len(results) == call["results"]:
         results = [_NO_BYTES if tensor is None else tensor for tensor in results]
     return [

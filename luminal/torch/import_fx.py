@@ -18,6 +18,7 @@ import torch
 import torch.fx
 from torch._higher_order_ops.effects import with_effects
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.utils._pytree import tree_map
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, Operation, SSAValue
 
@@ -28,7 +29,7 @@ from luminal.dim import Dim, Symbol, as_dim, known_unequal
 from luminal.dtype import dtype_of, u8
 from luminal.errors import CompileError, ShapeError, UnsupportedOpError
 from luminal.torch.aten_table import COMPLEX, FUNCTIONS, LOWERINGS
-from luminal.torch.extern import CARRIERS, FALLBACKS, Call, carried_type, encode_call, to_carrier
+from luminal.torch.extern import CARRIERS, Call, carried_type, encode_call, to_carrier
 from luminal.torch.laid_over import INPUT, storage_of
 from luminal.torch.layout import Layout, in_memory_order, layout_of, plain_layout
 from luminal.torch.lowering import Lowering, Value, type_of
@@ -156,7 +157,6 @@ class FxImporter:
         )
         module = ModuleOp([graph])
         graph.verify()
-        FALLBACKS.update(self.state.fallbacks)
         return ImportedGraph(
             module,
             self.state.inputs,
@@ -305,7 +305,7 @@ class FxImporter:
         if not isinstance(call.fakes, (list, tuple)):
             return results
         found = iter(results if isinstance(results, tuple) else (results,))
-        return tuple(next(found) if isinstance(fake, torch.Tensor) else None for fake in call.fakes)
+        return tree_map(lambda fake: next(found) if isinstance(fake, torch.Tensor) else None, call.fakes)
 
     def _emit_extern(self, call: Call, operands: Sequence[Value], payload: str, types: Sequence[Any]) -> Any:
         return self.b.emit("extern", operands, target=str(call.target), payload=payload, types=types)

@@ -179,6 +179,20 @@ def test_sizes_that_an_operation_needs_to_be_equal_are_guarded() -> None:
         run(q, k, v[:, :, 1:], x)
 
 
+def test_a_cache_whose_size_is_found_to_be_anothers_is_written() -> None:
+    """The guard that attention adds renames the size of `v`, of which there are values by then."""
+
+    def step(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, place: torch.Tensor) -> torch.Tensor:
+        k.index_copy_(2, place, q)
+        v.index_copy_(2, place, q + 1)
+        return F.scaled_dot_product_attention(q, k, v)
+
+    caches = [torch.randn(1, 2, 7, 4) for _ in range(2)]
+    for cache in caches:
+        torch._dynamo.mark_dynamic(cache, 2)
+    check(step, torch.randn(1, 2, 1, 4), *caches, torch.tensor([3]), dynamic=None)
+
+
 def test_a_decoder_of_an_upsampled_half_concatenates() -> None:
     resize = torch.nn.functional.interpolate
 

@@ -7,9 +7,12 @@ from typing import Any
 
 import pytest
 import torch
+from torch._prims.rng_prims import graphsafe_run_with_rng_state
 from torch_harness import assert_same, compiled
 
+from luminal.errors import UnsupportedOpError
 from luminal.torch import report
+from luminal.torch.repeated_draws import trace_repeated_draws
 
 
 def _check(function: Callable[..., Any], *args: Any, dynamic: bool = False) -> dict[str, int]:
@@ -163,10 +166,68 @@ def test_dropout_of_everything_draws_nothing() -> None:
 def test_a_long_recurrent_network_is_torchs() -> None:
     network = torch.nn.LSTM(4, 5).eval()
     with torch._dynamo.config.patch(allow_rnn=True):
-        assert _check(network, torch.randn(20, 2, 4)) == {"aten.mkldnn_rnn_layer.default": 1}
+        assert _check(network, torch.randn(65, 2, 4)) == {"aten.mkldnn_rnn_layer.default": 1}
+
+
+def test_the_gradient_of_a_long_recurrent_network() -> None:
+    """PyTorch's trace of it reads notes that nobody took."""
+    network = torch.nn.LSTM(4, 5, bidirectional=True, batch_first=True)
+    x, gradients = torch.randn(3, 65, 4), list[list[torch.Tensor]]()
+    with torch._dynamo.config.patch(allow_rnn=True):
+        for run in (network, compiled(network, strict=False)):
+            leaf = x.clone().requires_grad_()
+            y, (h, c) = run(leaf)
+            loss = y.square().sum() + h.sin().sum() + c.sum()
+            gradients.append(list(torch.autograd.grad(loss, [leaf, *network.parameters()])))
+    assert_same(gradients[1], gradients[0])
+    assert set(report.fallbacks()) == {"aten.mkldnn_rnn_layer.default", "luminal.lstm_layer_backward.default"}
+
+
+def test_a_short_recurrent_network_is_traced_in_steps() -> None:
+    """What counts are steps, not sequences."""
+    network = torch.nn.LSTM(2, 3, batch_first=True).eval()
+    with torch._dynamo.config.patch(allow_rnn=True):
+        assert _check(network, torch.randn(65, 2, 2)) == {}
 
 
 def test_dropout_between_layers_of_a_recurrent_network() -> None:
     network = torch.nn.GRU(2, 3, 2, dropout=0.5, batch_first=True)
     with torch._dynamo.config.patch(allow_rnn=True):
         assert _check(network, torch.randn(2, 2, 2)) == {"aten.native_dropout.default": 1}
+
+
+def _transposed_dropout(x: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.dropout(x.sin().transpose(0, 1), 0.5).cos()
+
+
+def _noise(x: torch.Tensor) -> torch.Tensor:
+    return (x * torch.rand(x.shape)).sin() * torch.bernoulli(x.detach().sigmoid())
+
+
+@pytest.mark.parametrize("function", [_transposed_dropout, _noise])
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_a_draw_that_is_repeated_in_the_backward_pass(
+    function: Callable[[torch.Tensor], torch.Tensor], dynamic: bool
+) -> None:
+    """The gradients are those of the same masks, and the generator is left in eager's state."""
+
+    def recomputed(x: torch.Tensor) -> torch.Tensor:
+        once = torch.utils.checkpoint.checkpoint(function, x, use_reentrant=False)
+        return once.sum() * torch.utils.checkpoint.checkpoint(function, x, use_reentrant=False).square().sum()
+
+    gradients: list[torch.Tensor] = []
+    x = torch.randn(4, 5)
+    for run in (recomputed, compiled(recomputed, strict=False, dynamic=dynamic)):
+        leaf = x.clone().requires_grad_()
+        torch.manual_seed(1)
+        run(leaf).backward()
+        assert leaf.grad is not None
+        gradients += [leaf.grad, torch.rand(1)]
+    assert_same(gradients[2:], gradients[:2])
+
+
+def test_a_draw_repeated_with_a_generator_of_the_gpu_is_refused() -> None:
+    graph = torch.fx.Graph()
+    graph.call_function(graphsafe_run_with_rng_state, (torch.ops.aten.rand.default, [3]))
+    with pytest.raises(UnsupportedOpError, match="on a GPU"):
+        trace_repeated_draws(graph)

@@ -48,6 +48,15 @@ def test_a_convolutional_network() -> None:
     _train(model, (torch.randn(4, 3, 10, 10),), lambda y: F.cross_entropy(y, target))
 
 
+def test_weights_of_a_given_norm() -> None:
+    """The norms are those of rows, and of positions of the last axis."""
+    norm = torch.nn.utils.parametrizations.weight_norm
+    model = torch.nn.Sequential(
+        norm(torch.nn.Conv1d(3, 4, 3)), torch.nn.Tanh(), norm(torch.nn.Conv1d(4, 2, 3), dim=2)
+    )
+    _train(model, (torch.randn(2, 3, 9),), lambda y: y.square().sum())
+
+
 class _Attention(torch.nn.Module):
     def __init__(self, causal: bool) -> None:
         super().__init__()
