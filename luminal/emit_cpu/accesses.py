@@ -19,15 +19,7 @@ from luminal.emit_cpu.addresses import AddressWriter, Point, lanes_in, points
 from luminal.emit_cpu.arithmetic import combine, memory_element
 from luminal.emit_cpu.text import Function, Index
 from luminal.emit_cpu.transposed import QUAD, store_quads, transposed
-from luminal.emit_cpu.values import (
-    Value,
-    bits_of,
-    constant_bits,
-    lanes_of,
-    vector_of,
-    with_element,
-    zero,
-)
+from luminal.emit_cpu.values import Value, bits_of, constant_bits, lanes_of, vector_of, with_element, zero
 from luminal.emit_cpu.vectors import coordinates, joined
 
 ZEROS = "luminal_zeros"
@@ -35,8 +27,6 @@ SPARE_BYTES = 1024
 """the largest vector that the emitter makes: what a masked-off access reads or writes instead"""
 ALIGNMENT = 64
 """bytes on which outputs and scratch begin"""
-AVX2_BITS = 256
-"""of a vector register"""
 LINE_BYTES = 64
 """of a cache"""
 STRIDES = (2, 3, 4)
@@ -54,9 +44,8 @@ class Piece:
 class AccessWriter(AddressWriter, ABC):
     """Writes loads and stores; what writes tiles gives it values and masks."""
 
-    def __init__(self, f: Function, sizes: Value, symbols: Sequence[str], vector_bits: int) -> None:
+    def __init__(self, f: Function, sizes: Value, symbols: Sequence[str]) -> None:
         super().__init__(f, sizes, symbols)
-        self.vector_bits = vector_bits
         self.spare: Value | None = None
         self.aliases: dict[SSAValue, str] = {}
 
@@ -149,7 +138,7 @@ class AccessWriter(AddressWriter, ABC):
             some = self._part(mask, piece, lanes)
             type_ = vector_of(element, len(piece.picks) if len(piece.picks) > 1 or lanes == 1 else 0)
             if some is not None and lanes_of(some.type):
-                parts.append(self._load_masked(type_, piece.pointer, some, extra))
+                parts.append(f.masked("load", some, piece.pointer, zero(type_), extra=extra))
             else:
                 parts.append(self._load_one(type_, piece.pointer, some, extra))
         value = parts[0] if len(parts) == 1 else joined(f, parts, [piece.picks for piece in pieces])
@@ -189,7 +178,7 @@ class AccessWriter(AddressWriter, ABC):
                 for lane in own:
                     picks[lane * stride - start] = lane
                 some = f.shuffle(mask, constant_bits(mask.type, 0), picks)
-                part = self._load_masked(type_, at, some, self._alias(op))
+                part = f.masked("load", some, at, zero(type_), extra=self._alias(op))
             else:
                 part = self._load_one(type_, at, mask, self._alias(op))
             found = [lanes + lane * stride - start if lane in own else -1 for lane in range(lanes)]
@@ -208,23 +197,8 @@ class AccessWriter(AddressWriter, ABC):
             pointer = self.f.select(mask, pointer, self._zeros())
         return self.f.load(type_, pointer, extra=extra)
 
-    def _load_masked(self, type_: str, pointer: Value, mask: Value, extra: str) -> Value:
-        """A vector of which some elements are read; the others are zero."""
-        return self.f.masked("load", self._opaque(mask, type_), pointer, zero(type_), extra=extra)
-
-    def _opaque(self, mask: Value, type_: str) -> Value:
-        """A mask of which LLVM does not know how it is made, where AVX2 takes it as vectors' signs. Where it widens one
-        that it finds to be false in every lane, LLVM 22 makes it true in every lane, or aborts."""
-        bits, lanes = bits_of(type_), lanes_of(type_)
-        if self.vector_bits != AVX2_BITS or bits < 32 or not mask.text.startswith("%"):
-            return mask
-        integer, real = vector_of(f"i{bits}", lanes), vector_of("float" if bits == 32 else "double", lanes)
-        wide = self.f.bitcast(self.f.convert("sext", mask, f"i{bits}"), real)
-        signs = self.f.bitcast(self.f.intrinsic("arithmetic.fence", wide), integer)
-        return self.f.compare("icmp slt", signs, zero(integer))
-
     def _store(self, op: StoreOp, point: Point) -> None:
-        tile, extra = op.tile, self._alias(op)
+        tile, f, extra = op.tile, self.f, self._alias(op)
         value = self.wide(op.value, point, tile.vector)
         pieces, mask = self._access(op, tile, point)
         for piece in pieces:
@@ -233,12 +207,10 @@ class AccessWriter(AddressWriter, ABC):
             if some is None or not lanes_of(some.type):
                 self._store_one(op, part, piece.pointer, some)
                 continue
-            memory = with_element(part.type, memory_element(tile.dtype))
-            is_set = op.combine.data == "set"
-            old = zero(memory) if is_set else self._load_masked(memory, piece.pointer, some, extra)
-            self.f.masked(
-                "store", self._opaque(some, memory), piece.pointer, self._joined(op, part, old), extra=extra
-            )
+            old = zero(with_element(part.type, memory_element(tile.dtype)))
+            if op.combine.data != "set":
+                old = f.masked("load", some, piece.pointer, old, extra=extra)
+            f.masked("store", some, piece.pointer, self._joined(op, part, old), extra=extra)
 
     def _store_quads(self, op: StoreOp, axis: TileAxis) -> list[Point]:
         """Store four coordinates along an axis at a time, transposed; the answer is those left, or masked."""

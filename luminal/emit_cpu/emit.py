@@ -31,6 +31,8 @@ from luminal.emit_cpu.tiles import TileWriter, guard_is_trivial
 from luminal.emit_cpu.values import Value
 
 ALIGNMENT = 64
+AVX2_BITS = 256
+"""of a vector register"""
 FEW_REGISTERS = 16
 """of vectors, in which there is no room for constants too"""
 TINY_NANOSECONDS = 3000
@@ -90,7 +92,10 @@ class _Emitter:
     def __init__(self, function: FunctionOp, target: Target) -> None:
         self.function, self.target = function, target
         self.name = function.sym_name.data
-        self.module = Module(constants_in_memory=target.vector_registers <= FEW_REGISTERS)
+        self.module = Module(
+            constants_in_memory=target.vector_registers <= FEW_REGISTERS,
+            masks_are_signs=target.vector_bits == AVX2_BITS,
+        )
         self.splits, self.interiors = _splits(function), interiors(function)
         self.offsets: dict[SSAValue, Dim] = {}
         self.shared, self.private = as_dim(0), as_dim(0)

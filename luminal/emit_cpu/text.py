@@ -26,6 +26,7 @@ from luminal.emit_cpu.values import (
     suffix_of,
     vector_of,
     with_element,
+    zero,
 )
 
 Index = Value | int
@@ -67,10 +68,10 @@ class Module:
 
     `constants_in_memory`: addends and factors that are vector constants are operands in memory. LLVM keeps constants
     of a loop in registers, and where there are few, moves them from one to another in each iteration. (A `constant`
-    global would be folded to what it was.)"""
+    global would be folded to what it was.) `masks_are_signs`: of vectors, as AVX2 has them."""
 
-    def __init__(self, constants_in_memory: bool = False) -> None:
-        self.constants_in_memory = constants_in_memory
+    def __init__(self, constants_in_memory: bool = False, masks_are_signs: bool = False) -> None:
+        self.constants_in_memory, self.masks_are_signs = constants_in_memory, masks_are_signs
         self.declarations: dict[str, str] = {}
         self.globals: dict[str, str] = {}
         self.functions: dict[str, str] = {}
@@ -374,11 +375,23 @@ class Function:
         fenced = self.intrinsic("arithmetic.fence", self.bitcast(value, whole))
         return self.bitcast(fenced, value.type)
 
+    def _opaque(self, mask: Value, type_: str) -> Value:
+        """A mask of which LLVM does not know how it is made, where masks are signs: where it widens one that it finds
+        to be false in every lane, LLVM 22 makes it true in every lane, or aborts."""
+        bits, lanes = bits_of(type_), lanes_of(type_)
+        if not self.module.masks_are_signs or bits < 32 or not mask.text.startswith("%"):
+            return mask
+        integer, real = vector_of(f"i{bits}", lanes), vector_of("float" if bits == 32 else "double", lanes)
+        wide = self.bitcast(self.convert("sext", mask, f"i{bits}"), real)
+        signs = self.bitcast(self.intrinsic("arithmetic.fence", wide), integer)
+        return self.compare("icmp slt", signs, zero(integer))
+
     def masked(
         self, kind: str, mask: Value, pointer: Value, value: Value, align: int = 0, extra: str = ""
     ) -> Value:
         """A masked memory access: "load" (value fills the lanes off), "store", "gather" and "scatter"
         (through a vector of pointers)."""
+        mask = self._opaque(mask, value.type)
         if kind == "store":
             value = self._fenced(value)
         natural = align or max(bits_of(value.type) // 8, 1)

@@ -71,7 +71,7 @@ class TileWriter(AccessWriter):
     def __init__(
         self, f: Function, target: Target, licences: frozenset[str], sizes: Value, symbols: Sequence[str]
     ) -> None:
-        super().__init__(f, sizes, symbols, target.vector_bits)
+        super().__init__(f, sizes, symbols)
         self.target, self.licences, self.licensed = target, licences, "contract" in licences
         self.full: set[SSAValue] = set()
         self.held: set[ApplyOp] = set()
