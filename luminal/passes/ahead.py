@@ -29,54 +29,53 @@ PARTS = 4
 STREAM_BYTES = 1024
 """How far ahead a stream is fetched: about what memory gives while the first of it is waited for."""
 
-OpenLoop = tuple[int, SSAValue, Dim]
-"""The depth of a loop, its variable, and the elements of the buffer from one step of it to the next."""
 
+def fetch_ahead(region: Region, path: Sequence[Scope], buffer: PlacedBuffer, reference: SSAValue) -> None:
+    """Put what each step of the innermost loop fetches of a buffer in that loop, once.
 
-def fetch_ahead(
-    region: Region, path: Sequence[Scope], buffer: PlacedBuffer, reference: SSAValue
-) -> tuple[int, PrefetchOp]:
-    """The depth of the loop whose steps read a buffer, and what each of them fetches.
-
-    ScheduleError where no loop reads it, or its panels come back and are of symbolic size.
+    ScheduleError where that loop does not read it, or its panels come back and are of symbolic size.
     """
-    loops = [
-        (
-            depth,
-            cast(SSAValue, scope.variable),
-            buffer.stride(region, scope.factor.index, scope.factor.weight, scope.factor.extent),
-        )
-        for depth, scope in enumerate(path)
-        if scope.factor is not None and scope.factor.role != "unroll"
-    ]
-    turns = [position for position, (_, _, stride) in enumerate(loops) if stride.constant == 0]
-    reads = [loop for loop in loops if loop[2].constant != 0]
-    if not reads or loops[-1] is not reads[-1]:
+    loops = [scope for scope in path if scope.factor is not None and scope.factor.role != "unroll"]
+    strides = [_stride(region, scope, buffer) for scope in loops]
+    if not strides or strides[-1].constant == 0:
         raise ScheduleError(
             f"buffer {buffer.buffer}: no loop reads on in it, of which more could be fetched ahead"
         )
-    outside = [loop for loop in reads if turns and loop[0] < loops[turns[-1]][0]]
+    innermost = loops[-1]
+    if ("ahead", id(buffer)) in innermost.memo:
+        return
+    innermost.memo["ahead", id(buffer)] = True
+    reads = [(scope, stride) for scope, stride in zip(loops, strides, strict=True) if stride.constant != 0]
+    turns = [scope for scope, stride in zip(loops, strides, strict=True) if stride.constant == 0]
+    inside = len(loops) - 1 - loops.index(turns[-1]) if turns else len(reads)
+    outside, inner = reads[: len(reads) - inside], reads[len(reads) - inside :]
     if outside:
-        return reads[-1][0], _next_panel(buffer, reference, outside, loops[turns[-1]], loops[turns[-1] + 1 :])
-    step = _known(buffer, reads[-1][2])
-    distance = STREAM_BYTES // buffer.dtype.size_bytes
-    variables, strides = [loop[1] for loop in reads], [loop[2] for loop in reads]
-    return reads[-1][0], PrefetchOp.of(reference, variables, strides, distance, step)
+        innermost.block.add_op(_next_panel(buffer, reference, outside, turns[-1], inner))
+        return
+    variables = [cast(SSAValue, scope.variable) for scope, _ in reads]
+    distance, step = STREAM_BYTES // buffer.dtype.size_bytes, _known(buffer, strides[-1])
+    innermost.block.add_op(PrefetchOp.of(reference, variables, [s for _, s in reads], distance, step))
+
+
+def _stride(region: Region, scope: Scope, buffer: PlacedBuffer) -> Dim:
+    """The elements of a buffer from one step of an open loop to the next."""
+    assert scope.factor is not None
+    return buffer.stride(region, scope.factor.index, scope.factor.weight, scope.factor.extent)
 
 
 def _next_panel(
     buffer: PlacedBuffer,
     reference: SSAValue,
-    outside: Sequence[OpenLoop],
-    turn: OpenLoop,
-    inside: Sequence[OpenLoop],
+    outside: Sequence[tuple[Scope, Dim]],
+    turn: Scope,
+    inside: Sequence[tuple[Scope, Dim]],
 ) -> PrefetchOp:
     """Of the panel after the one that the loops `outside` are at, what a step of those `inside` fetches in a turn."""
-    panel = _known(buffer, outside[-1][2])
-    steps = [-(-_known(buffer, stride) // PARTS) for _, _, stride in inside]
-    variables = [variable for _, variable, _ in (*outside, *inside)]
-    strides = [*(stride for _, _, stride in outside), *map(as_dim, steps)]
-    parts = (turn[1], PARTS, -(-panel // PARTS))
+    panel = _known(buffer, outside[-1][1])
+    steps = [-(-_known(buffer, stride) // PARTS) for _, stride in inside]
+    variables = [cast(SSAValue, scope.variable) for scope, _ in (*outside, *inside)]
+    strides = [*(stride for _, stride in outside), *map(as_dim, steps)]
+    parts = (cast(SSAValue, turn.variable), PARTS, -(-panel // PARTS))
     return PrefetchOp.of(reference, variables, strides, panel, steps[-1], parts)
 
 

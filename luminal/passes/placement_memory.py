@@ -210,15 +210,8 @@ class MemoryPlacement(PlacementState):
         memory = self._memory(buffer, term)
         variables, address, axes = self._buffer_address(buffer, term.free)
         if buffer.buffer.ahead:
-            self._fetch_ahead(buffer, memory)
+            fetch_ahead(self.region, self.path, buffer, memory)
         return self._add(LoadOp.of(memory, variables, address, axes, None, self._edge(buffer, term.free)))
-
-    def _fetch_ahead(self, buffer: PlacedBuffer, memory: SSAValue) -> None:
-        depth, op = fetch_ahead(self.region, self.path, buffer, memory)
-        memo = self.path[depth].memo
-        if ("ahead", id(buffer)) not in memo:
-            memo["ahead", id(buffer)] = True
-            self.path[depth].block.add_op(op)
 
     def _write(self, target: Target) -> None:
         """Store a target's value for the tile at hand."""

@@ -73,6 +73,7 @@ class RegionFormer:
     def __init__(self, graph: ValueGraph, constants: AbstractSet[int]) -> None:
         self.graph, self.constants = graph, constants
         self._known: dict[object, Formed | RegionTooLargeError] = {}
+        """By signature; errors have the local number of what is computed too often."""
         self._loads: dict[int, tuple[tuple[Dim, ...], int]] = {}
         self._kinds_of_loads: dict[object, int] = {}
         kinds: dict[object, int] = {}
@@ -199,25 +200,14 @@ class RegionFormer:
             rows.append((self._kinds[value.number], operands, value.number in inner))
         signature = (kind, tuple(local[value.number] for value in starts), tuple(detail), tuple(rows))
         if signature not in self._known:
-            self._known[signature] = self._formed(build, memory, computed, inner, local)
+            try:
+                self._known[signature] = self._form(build, memory, computed, inner, local)
+            except RegionTooLargeError as error:  # which takes as long to find out
+                self._known[signature] = RegionTooLargeError(local[error.value])
         formed = self._known[signature]
         if isinstance(formed, RegionTooLargeError):
             raise RegionTooLargeError(cone[formed.value].number)
         return Instance(formed, tuple(cone), frozenset(inside), signature)
-
-    def _formed(
-        self,
-        build: Callable[[RegionWalk], list[Output]],
-        memory: Memory,
-        computed: AbstractSet[int],
-        inner: AbstractSet[int],
-        local: Mapping[int, int],
-    ) -> Formed | RegionTooLargeError:
-        """A region, or which of its values, by local number, is computed too often: that takes as long to find out."""
-        try:
-            return self._form(build, memory, computed, inner, local)
-        except RegionTooLargeError as error:
-            return RegionTooLargeError(local[error.value])
 
     def _load(self, value: Value, strides: tuple[Dim, ...]) -> int:
         """A number for what a region sees of a value in memory: its type, its strides, whether it is constant."""
