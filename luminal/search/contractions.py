@@ -202,8 +202,7 @@ class ContractionGenerator:
         is_read = way.right.op == "load" and not way.sources and way.group == 1
         if not is_read or self.shapes.stride(way.right, lane) not in (1, *PICKED_COST):
             return False
-        size = self.shapes.volume(way.right.free) * way.right.dtype.size_bytes
-        if size <= self.machine.l1 and not way.right.load.guarded:
+        if self.shapes.bytes_of(way.right) <= self.machine.l1 and not way.right.load.guarded:
             return False  # it is near as it lies
         return not self._is_constant(way.right) and view.at is None and not contraction.around
 
@@ -266,8 +265,8 @@ class ContractionGenerator:
     def _kept_seconds(self, view: StageView, factor: Term, lane: str) -> Seconds:
         """Reading a factor along the lane, and keeping it."""
         read = self._row_seconds(replace(view, roots=(factor,)), view.stops, lane, 1)
-        vectors = self.machine.flops / 2  # in elements of 32 bits a second
-        kept = self._each(lambda shapes: KEPT_OPERATIONS * shapes.volume(factor.free) / vectors)
+        elements = self.machine.vectors_a_second * self.machine.lanes
+        kept = self._each(lambda shapes: KEPT_OPERATIONS * shapes.volume(factor.free) / elements)
         return add_seconds([read, kept])
 
     def _is_laid_out(self, rows: Term, view: StageView, contraction: Contraction) -> bool:
@@ -301,10 +300,8 @@ class ContractionGenerator:
         kept: list[Stage] = []
         filling: list[Seconds] = []
         if tiling.kept:
-            whole = [
-                f for f in over if f.role == "unroll" and f.extent == self.region.extents[f.index].constant
-            ]
-            kept.append(kept_panel(self.numbers[way.right], sums, whole, tiling, lanes, prefix + "panel"))
+            number = self.numbers[way.right]
+            kept.append(kept_panel(self.region, number, sums, tiling, lanes, prefix + "panel"))
             filling.append(self._kept_seconds(view, way.right, lane))
         elif way.right not in view.stops:
             is_computed = tiling.swap and way.right.op != "load"
@@ -334,11 +331,12 @@ class ContractionGenerator:
             filling += [self.no_seconds] * len(beside)
         # where rows are blocked around the stage, panels come back soon
         read = tiling if view.at is None else replace(tiling, swap=True)
+        is_partial = any(factor.role == "partial" for factor in over)
 
         def price(at: Streams) -> float:
             panel = at.panel_cycles(read)
             products = contraction_seconds(
-                at.shapes, contraction, self.machine, tiling, way, panel, _is_partial(over)
+                at.shapes, contraction, self.machine, tiling, way, panel, is_partial
             ) + step_seconds(at.shapes, contraction, self.machine, tiling, over)
             return products if view.at is not None else products + at.row_seconds(tiling)
 
@@ -526,8 +524,3 @@ class ContractionGenerator:
 def _is_plain(operand: Term, view: StageView) -> bool:
     """Whether an operand of a contraction is only read, and need not be computed for it."""
     return operand.op == "load" or operand in view.stops
-
-
-def _is_partial(factors: Sequence[Factor]) -> bool:
-    """Whether a long sum is made up of short ones."""
-    return any(factor.role == "partial" for factor in factors)

@@ -39,7 +39,7 @@ def gathered(candidate: Candidate, priced: Sequence[Shapes], machine: Machine) -
     factors = [
         load for load in _factors(shapes) if _is_in_pieces(shapes, load, inner.index, outside, machine)
     ]
-    size = sum(_bytes(shapes, load.free - outside, load) for load in factors)
+    size = sum(shapes.bytes_of(load, outside) for load in factors)
     if not factors or size * machine.threads > PART * machine.l3:
         return
     schedule, saved = candidate.schedule, [0.0] * len(priced)
@@ -78,11 +78,7 @@ def _is_in_pieces(shapes: Shapes, load: Term, batch: str, outside: frozenset[str
     piece = strides.get(batch, 0)
     is_apart = any(stride > piece for index, stride in strides.items() if shapes.sizes[index] > 1)
     is_near = 0 < piece * load.dtype.size_bytes < FAR_BYTES
-    return is_apart and is_near and not load.load.guarded and _bytes(shapes, load.free, load) > machine.l2
-
-
-def _bytes(shapes: Shapes, indices: frozenset[str], load: Term) -> int:
-    return shapes.volume(indices) * load.dtype.size_bytes
+    return is_apart and is_near and not load.load.guarded and shapes.bytes_of(load) > machine.l2
 
 
 def _gathered(

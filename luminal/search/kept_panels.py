@@ -43,11 +43,13 @@ def across(shapes: Shapes, contraction: Contraction, lane: str, vectors: int, la
 
 
 def kept_panel(
-    number: int, sums: Sequence[str], written: Sequence[Factor], tiling: Tiling, lanes: int, at: str
+    region: Region, number: int, sums: Sequence[str], tiling: Tiling, lanes: int, at: str
 ) -> Stage:
-    """Keep the term of that number in the loop `at` over panels; loops over the last of the sums are `written` out."""
+    """Keep the term of that number in the loop `at` over panels; the last few loops over the sums are written out."""
     digits = (*((index, None) for index in sums), *tiling.columns(lanes))
-    loops = [Factor(index, None) for index in sums if index not in {factor.index for factor in written}]
+    last = written_out(region, sums)
+    loops = [Factor(index, None) for index in sums if index not in last]
+    written = [Factor(index, region.extents[index].constant, "unroll") for index in last]
     vectors = [Factor(tiling.across, tiling.vectors, "tile")] if tiling.vectors > 1 else []
     factors = (*loops, *written, *vectors, Factor(tiling.lane, lanes, "lane"))
     return Stage((Target(term=number, buffer=Buffer(digits, at)),), factors, at)

@@ -62,6 +62,4 @@ def _by_index(shapes: Shapes, whole: str, cache: int) -> int:
     for output in region.outputs:
         if output.indices & parts:
             note(output.term, output.indices)
-    return sum(
-        (len(found) - 1) * shapes.volume(load.free) * load.dtype.size_bytes for load, found in read_in.items()
-    )
+    return sum((len(found) - 1) * shapes.bytes_of(load) for load, found in read_in.items())

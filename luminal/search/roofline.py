@@ -242,5 +242,5 @@ def packing_seconds(
 
 def kept_seconds(shapes: Shapes, kept: Term, machine: Machine) -> float:
     """Writing and reading panels that are all laid out before one is used, where no cache of a core holds them."""
-    size = shapes.volume(kept.free) * kept.dtype.size_bytes
+    size = shapes.bytes_of(kept)
     return 2 * size / machine.bandwidth if size > machine.l2 else 0.0

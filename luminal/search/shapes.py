@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
 from luminal.dialects.kernel.terms import Region, Term, is_narrow_product
@@ -68,6 +69,10 @@ class Shapes:
         if key not in self._volumes:
             self._volumes[key] = math.prod(self.sizes[index] for index in key)
         return self._volumes[key]
+
+    def bytes_of(self, term: Term, outside: AbstractSet[str] = frozenset()) -> int:
+        """Of a term at all places, those along the indices `outside` aside."""
+        return self.volume(term.free - outside) * term.dtype.size_bytes
 
 
 def below(roots: tuple[Term, ...], stops: frozenset[Term]) -> Iterator[Term]:

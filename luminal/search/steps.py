@@ -54,8 +54,7 @@ def _passes(
     shapes: Shapes, factor: Term, again: Sequence[str], covered: Mapping[str, int], machine: Machine
 ) -> int:
     """How often a factor passes by, from beyond a core's caches, for the tiles of the other side."""
-    is_near = shapes.volume(factor.free) * factor.dtype.size_bytes <= machine.l2
-    return 1 if is_near else _tiles(shapes, again, covered)
+    return 1 if shapes.bytes_of(factor) <= machine.l2 else _tiles(shapes, again, covered)
 
 
 def _tiles(shapes: Shapes, indices: Collection[str], covered: Mapping[str, int]) -> int:

@@ -10,7 +10,6 @@ they are read.  A panel is one long stream and comes at the rate of the cache th
 
 from __future__ import annotations
 
-from luminal.dialects.kernel.terms import Term
 from luminal.search.machine import Machine
 from luminal.search.shapes import Contraction, Shapes
 from luminal.search.tiling import Tiling, Way
@@ -31,8 +30,8 @@ class Streams:
         self._batch = {*contraction.batch}
         holds = (machine.l1, machine.l2, machine.l3)
         self._fits = [part * most for part, most in zip(CACHE_PART, holds, strict=True)]
-        self._left = self._bytes(way.left)
-        self._right = sum(self._bytes(each) for each in way.sources or (way.right,))
+        self._left = shapes.bytes_of(way.left, self._batch)
+        self._right = sum(shapes.bytes_of(each, self._batch) for each in way.sources or (way.right,))
         self._rows, self._columns = (
             shapes.volume({*each}) for each in (contraction.rows, contraction.columns)
         )
@@ -55,9 +54,6 @@ class Streams:
         if not tiling.pack_rows and shapes.stride(contraction.left, row) not in (1, None):
             seconds += self._rows * FIRST_LINE[level]
         return seconds * passes
-
-    def _bytes(self, factor: Term) -> int:
-        return self.shapes.volume(factor.free - self._batch) * factor.dtype.size_bytes
 
     def _panels(self, tiling: Tiling) -> float:
         return max(1.0, self._columns / (tiling.vectors * self.machine.lanes))

@@ -16,7 +16,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from luminal.dialects.kernel.schedule import Buffer, Schedule, Stage, Target
+from luminal.dialects.kernel.schedule import LOOP_ROLES, Buffer, Schedule, Stage, Target
 from luminal.search.gathered import gathered
 from luminal.search.generate import Candidate
 from luminal.search.machine import Machine
@@ -24,8 +24,6 @@ from luminal.search.roofline import bytes_touched
 from luminal.search.shapes import Shapes
 from luminal.search.stage import parallel_trips
 
-LOOPS = ("loop", "parallel", "partial")
-"""Roles of what runs in turn."""
 LEADING = 8
 """So many candidates that the model puts first have variants: the list must not grow by a factor."""
 WORTHWHILE = 0.95
@@ -47,9 +45,10 @@ def variants(
 ) -> Iterator[Candidate]:
     """Those of some candidates, each with its form's shapes at the sizes that it is priced for, expected ones first."""
     for candidate, priced in candidates:
-        for each in (candidate, *gathered(candidate, priced, machine)):
-            yield from () if each is candidate else (each,)
-            yield from _past_cache(each, priced, machine)
+        yield from _past_cache(candidate, priced, machine)
+        for other in gathered(candidate, priced, machine):
+            yield other
+            yield from _past_cache(other, priced, machine)
         yield from _fewer_parallel_loops(candidate, priced, machine)
 
 
@@ -146,7 +145,8 @@ def fetching_ahead(candidate: Candidate, priced: Sequence[Shapes], machine: Mach
 def _is_fetched(stage: Stage, buffer: Buffer) -> bool:
     """Whether a stage's loops read a buffer once, or each panel of it again in every turn of a loop inside."""
     digits = {index for index, _ in buffer.digits}
-    is_panel = [factor.index in digits for factor in stage.factors if factor.role in LOOPS]
+    loops = [factor for factor in stage.factors if factor.role in LOOP_ROLES and factor.role != "unroll"]
+    is_panel = [factor.index in digits for factor in loops]
     if all(is_panel):
         return bool(is_panel)
     turn = max(number for number, found in enumerate(is_panel) if not found)
@@ -155,7 +155,7 @@ def _is_fetched(stage: Stage, buffer: Buffer) -> bool:
 
 def _bytes_of(shapes: Shapes, numbers: Iterable[int]) -> int:
     terms = shapes.region.terms()
-    return sum(shapes.volume(terms[number].free) * terms[number].dtype.size_bytes for number in numbers)
+    return sum(shapes.bytes_of(terms[number]) for number in numbers)
 
 
 # ---- stores past the cache

@@ -137,7 +137,6 @@ def import_graph(
     env = shape_env_of(fakes)
     imported = None
     while imported is None:
-        known = _sizes_replaced(env)
         importer = FxImporter(
             module,
             shape_env=env,
@@ -146,20 +145,27 @@ def import_graph(
             licences=options.licences,
             name=name,
         )
-        try:
-            imported = importer.run()
-        except LuminalError:
-            if _sizes_replaced(env) == known:
-                raise
-        if _sizes_replaced(env) != known:  # what was imported before that has the old names of these sizes
-            imported = None
+        imported = _run_once(importer, env)
     FALLBACKS.update(imported.fallbacks)
     TOTALS.add_seconds("import", time.perf_counter() - start)
     return imported
 
 
+def _run_once(importer: FxImporter, env: ShapeEnv | None) -> ImportedGraph | None:
+    """What is imported; None where a guard found meanwhile that symbols are others, or plain numbers: what was imported
+    before that has the old names of these sizes."""
+    known = _sizes_replaced(env)
+    try:
+        imported = importer.run()
+    except LuminalError:
+        if _sizes_replaced(env) == known:
+            raise
+        return None
+    return imported if _sizes_replaced(env) == known else None
+
+
 def _sizes_replaced(env: ShapeEnv | None) -> int:
-    """Of how many symbols a guard has said that they are others, or plain numbers."""
+    """Of how many symbols it is known that they are others, or plain numbers."""
     return len(env.replacements) if env is not None else 0
 
 
