@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from luminal.dialects.kernel.schedule import Factor, Stage
 from luminal.dialects.kernel.terms import Region
 from luminal.search.candidates import legal_candidates
 from luminal.search.generate import Candidate
@@ -111,3 +112,43 @@ def test_what_is_not_gathered(why: str) -> None:
     else:
         machine = replace(SMALL, l3=1 << 10)
     assert not gathered(merged(region, machine))
+
+
+def summed_at_once(found: list[Candidate]) -> list[Candidate]:
+    """Those with a stage that sums up along the lanes of several rows."""
+    return [
+        each
+        for each in found
+        if any("i:4:tile" in str(stage) and "j:8:lane" in str(stage) for stage in stages(each, "j"))
+    ]
+
+
+def stages(candidate: Candidate, lane: str) -> list[Stage]:
+    """Those of one row or of several, of which no register tile is a product."""
+    every = (*candidate.schedule.kept, *candidate.schedule.roots)
+    return [
+        s for s in every if s.factors and s.factors[-1] == Factor(lane, 8, "lane") and "@s0_" not in str(s)
+    ]
+
+
+def test_rows_of_a_block_are_summed_up_several_at_once() -> None:
+    region = attention()
+    found = summed_at_once(merged(region))
+    assert found
+    run(region, found[0])
+
+
+def test_rows_from_memory_are_summed_up_one_by_one() -> None:
+    b = Builder()
+    x = b.read(0, {"i": 64, "j": 1})
+    total = b.total(b.apply("exp2", x, variant="e"), "j")
+    region = b.region({"i": 64, "j": 64}, [4096], [(total, {"i": 1})])
+    found = [each for each, _ in legal_candidates(region, MACHINE, Samples({}))]
+    assert any(stages(each, "j") for each in found) and not summed_at_once(found)
+
+
+def test_panels_are_turned_in_registers() -> None:
+    """A square of eight columns, each read along its addends."""
+    region = attention()
+    first = next(each for each in merged(region) if "j:8:tile d:8:lane" in str(each.schedule))
+    run(region, first)
