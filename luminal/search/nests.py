@@ -17,6 +17,8 @@ from luminal.search.roofline import hop_seconds, row_seconds
 from luminal.search.shapes import Shapes, below, find_contraction, looped_indices, reduced_indices
 from luminal.search.stage import Nest, Seconds, StageView, add_seconds
 
+VECTORS = (16, 8, 6, 4, 3, 2, 1)
+"""Vectors of a register tile that are computed side by side."""
 WIDE = 4
 """Vectors of a register tile above which several rows, from as many pages, are added up before they join a sum."""
 SQUARES = (8, 4, 2)
@@ -158,9 +160,9 @@ class NestGenerator(ContractionGenerator):
         lanes = self.machine.lanes
         across = lane not in sums and bool(sums)
         most = 4 if not across else 16 if self.machine.registers >= 32 else 8
-        tiles = [tile for tile in (16, 8, 4, 2, 1) if tile <= most]
+        tiles = [tile for tile in VECTORS if tile <= most and self._is_tile(view, lane, tile)]
         vector, found = Factor(lane, lanes, "lane"), list[tuple[list[Factor], list[Factor], dict[str, int]]]()
-        for tile in (t for t in tiles if t == 1 or self._fits_long(lane, t * lanes)):
+        for tile in tiles:
             registers = [Factor(lane, tile, "tile"), vector] if tile > 1 else [vector]
             several = min(ROWS_AT_ONCE, SUMS_AT_ONCE // tile)
             is_block = view.at is not None and outer and self.shapes.sizes[outer[-1]] % several == 0
@@ -175,6 +177,12 @@ class NestGenerator(ContractionGenerator):
                 square = {lane: lanes, index: lanes}
                 found.append(([Factor(index, squares)], [Factor(index, lanes, "tile"), vector], square))
         return found
+
+    def _is_tile(self, view: StageView, lane: str, vectors: int) -> bool:
+        """Whether register tiles may have so many vectors of an index; blocks around a stage may be multiples of 3."""
+        if vectors % 3 == 0:
+            return view.at is not None and self.shapes.sizes[lane] % (vectors * self.machine.lanes) == 0
+        return vectors == 1 or self._fits_long(lane, vectors * self.machine.lanes)
 
     def _fits_long(self, index: str, block: int) -> bool:
         """Whether a block divides an index, or is so small beside it that its edge does not matter."""
