@@ -81,7 +81,7 @@ def suggested(
 ) -> list[Candidate]:
     """What the generator of each form suggests, in no order; `for_all` as there."""
     return [
-        replace(candidate, form=form.name)
+        replace(candidate, form=form.name) if form.name else candidate
         for form, generator in zip(forms, generators, strict=True)
         for candidate in generator.suggested(for_all)
     ]
