@@ -170,7 +170,7 @@ class _Compilation:
         if wanted:
             self.levels["primitive"] = str(lowered.module)
         config = SearchConfig.parse(self.options.config) if self.options.config else SearchConfig()
-        search = self._search(graph, forms, config)
+        search = self._search(graph, forms, config, wanted)
         divider = Divider(self.target != "kernel", self.options, forms, config, self.stats)
         parts = divider.parts(lowered.graph, lowered.partition, estimates)
         with search.shown(sum(len(part.regions.regions) for part in parts)):
@@ -231,7 +231,7 @@ class _Compilation:
         options = replace(self.options, constants=constants, updates=(), buckets="declared")
         return _Compilation(module, self.target, options, limit=purse)._compile(graph_of(module), None, False)
 
-    def _search(self, graph: GraphOp, forms: Forms, config: SearchConfig) -> _Search:
+    def _search(self, graph: GraphOp, forms: Forms, config: SearchConfig, wanted: bool) -> _Search:
         from luminal.plan.choosers import PlainChooser, long_search, timed_chooser
         from luminal.plan.native_kernels import KernelCompiler
         from luminal.progress import shown
@@ -242,7 +242,7 @@ class _Compilation:
             record = SearchRecord()
             plain = ConfiguredChooser(PlainChooser(), config, forms, record)
             return _Search(forms, plain, record, None, None, lambda regions: contextlib.nullcontext())
-        compiler = KernelCompiler(Target.host(), graph.licences, self.options.cache)
+        compiler = KernelCompiler(Target.host(), graph.licences, self.options.cache, wanted)
         timed = timed_chooser(compiler, self.options, forms, self.purse)
         long = long_search(timed, self.options) if self.limit is None else None
         chooser = ConfiguredChooser(long or timed, config, forms, timed.record)

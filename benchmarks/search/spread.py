@@ -62,7 +62,7 @@ class Drawing:
     seed: int
     drawn: list[int]
 
-    def prepare(self, trials: Iterable[Trial]) -> None:
+    def prepare(self, region: Region, trials: Iterable[Trial], dims: Mapping[str, int], threads: int) -> None:
         """Nothing: what is drawn is not known yet."""
 
     def profile(

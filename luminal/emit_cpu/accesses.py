@@ -18,7 +18,7 @@ from luminal.dim import Dim, as_dim
 from luminal.emit_cpu.addresses import AddressWriter, Point, lanes_in, points
 from luminal.emit_cpu.arithmetic import combine, memory_element
 from luminal.emit_cpu.text import Function, Index
-from luminal.emit_cpu.transposed import QUAD, store_quads, transposed
+from luminal.emit_cpu.transposed import QUAD, store_quads, transposed, turned_axis
 from luminal.emit_cpu.values import Value, bits_of, constant_bits, lanes_of, vector_of, with_element, zero
 from luminal.emit_cpu.vectors import coordinates, joined
 
@@ -41,6 +41,63 @@ class Piece:
     picks: list[int]
 
 
+@dataclass(frozen=True, slots=True)
+class Access:
+    """What all coordinates of a load or a store have in common.
+
+    `pieces`: how far each contiguous part of a vector is from where the vector begins, and which of its elements are
+    there; `apart`: the same where no two elements are known to be neighbours; `picked`: the stride of a vector whose
+    memory is read whole, 0 for others; `turned`: the axis along which loads are transposed, if there is one.
+    """
+
+    reference: SSAValue
+    variables: Sequence[SSAValue]
+    address: Address
+    mask: SSAValue | None
+    dynamic: SSAValue | None
+    tile: Tile
+    element: str
+    lanes: int
+    pieces: list[tuple[Dim, list[int]]]
+    apart: list[tuple[Dim, list[int]]]
+    picked: int
+    turned: TileAxis | None
+
+    @staticmethod
+    def of(op: LoadOp | StoreOp) -> Access:
+        tile, address, dynamic = op.tile, op.address.data, op.dynamic
+        lanes, vector = lanes_in(tile), tile.vector
+        assert lanes * tile.dtype.size_bytes <= SPARE_BYTES, "a vector wider than the spare memory"
+        strides = vector_strides(address, tile)
+        pieces, apart = (
+            [
+                (
+                    sum((stride * place[a] for a, stride in zip(vector, strides, strict=True)), as_dim(0)),
+                    picks,
+                )
+                for place, picks in _pieces(vector, dict(zip(vector, strides, strict=True)), is_apart)
+            ]
+            for is_apart in (False, True)
+        )
+        stride = strides[0].constant if len(strides) == 1 else None
+        is_picked = isinstance(op, LoadOp) and dynamic is None and not tile.dtype.is_bool
+        picked = stride if is_picked and stride in STRIDES else 0
+        return Access(
+            op.reference,
+            op.variables,
+            address,
+            op.mask,
+            dynamic,
+            tile,
+            memory_element(tile.dtype),
+            lanes,
+            pieces,
+            apart,
+            picked or 0,
+            turned_axis(op) if isinstance(op, LoadOp) else None,
+        )
+
+
 class AccessWriter(AddressWriter, ABC):
     """Writes loads and stores; what writes tiles gives it values and masks."""
 
@@ -48,6 +105,7 @@ class AccessWriter(AddressWriter, ABC):
         super().__init__(f, sizes, symbols)
         self.spare: Value | None = None
         self.aliases: dict[SSAValue, str] = {}
+        self._accesses: dict[LoadOp | StoreOp, Access] = {}
 
     @abstractmethod
     def value(self, value: SSAValue, point: Point) -> Value: ...
@@ -58,29 +116,35 @@ class AccessWriter(AddressWriter, ABC):
     @abstractmethod
     def _mask(self, mask: SSAValue | None, point: Point) -> Value | None: ...
 
-    def _start(self, op: LoadOp | StoreOp, tile: Tile, point: Point) -> tuple[Value, Value | None]:
+    def access_of(self, op: LoadOp | StoreOp) -> Access:
+        """What its coordinates have in common, found once."""
+        found = self._accesses.get(op)
+        if found is None:
+            found = self._accesses[op] = Access.of(op)
+        return found
+
+    def _start(self, access: Access, point: Point) -> tuple[Value, Value | None]:
         """Where a scalar or a vector begins, what is dynamic aside, and the mask, a scalar or as wide as the vector."""
-        address = op.address.data
-        pointer = self.pointer(op.reference, op.variables, address, self.offset(address, tile.axes, point))
-        mask = self._mask(op.mask, point)
-        if op.mask is not None and mask is not None and lanes_of(mask.type):
-            mask = self.wide(op.mask, point, tile.vector)
+        address, tile = access.address, access.tile
+        offset = self.offset(address, tile.axes, point)
+        pointer = self.pointer(access.reference, access.variables, address, offset)
+        mask = self._mask(access.mask, point)
+        if access.mask is not None and mask is not None and lanes_of(mask.type):
+            mask = self.wide(access.mask, point, tile.vector)
         return pointer, mask
 
-    def _access(self, op: LoadOp | StoreOp, tile: Tile, point: Point) -> tuple[list[Piece], Value | None]:
+    def _access(self, access: Access, point: Point) -> tuple[list[Piece], Value | None]:
         """The pieces of memory that a scalar or a vector lies in, and the mask."""
-        f, address, element = self.f, op.address.data, memory_element(tile.dtype)
-        assert lanes_in(tile) * tile.dtype.size_bytes <= SPARE_BYTES, "a vector wider than the spare memory"
-        pointer, mask = self._start(op, tile, point)
-        dynamic = self.value(op.dynamic, point) if op.dynamic is not None else None
+        f, element = self.f, access.element
+        pointer, mask = self._start(access, point)
+        dynamic = self.value(access.dynamic, point) if access.dynamic is not None else None
         if dynamic is not None and not lanes_of(dynamic.type):
             pointer, dynamic = f.offset(pointer, element, dynamic), None
-        if op.dynamic is not None and dynamic is not None:
-            dynamic = self.wide(op.dynamic, point, tile.vector)
-        strides = dict(zip(tile.vector, vector_strides(address, tile), strict=True))
+        if access.dynamic is not None and dynamic is not None:
+            dynamic = self.wide(access.dynamic, point, access.tile.vector)
         pieces: list[Piece] = []
-        for place, picks in _pieces(tile.vector, strides, dynamic is not None):
-            step: Index = self.size(sum((strides[a] * n for a, n in place.items()), as_dim(0)))
+        for ahead, picks in access.pieces if dynamic is None else access.apart:
+            step: Index = self.size(ahead)
             if dynamic is not None:
                 step = f.index("add", f.extract(dynamic, picks[0]), step)
             pieces.append(Piece(f.offset(pointer, element, step), picks))
@@ -127,12 +191,11 @@ class AccessWriter(AddressWriter, ABC):
         return self.f.shuffle(value, value, piece.picks)
 
     def load(self, op: LoadOp, point: Point) -> Value:
-        tile, f = op.tile, self.f
-        stride = _small_stride(op)
-        if stride:
-            return self._load_strided(op, point, stride)
-        pieces, mask = self._access(op, tile, point)
-        element, lanes, extra = memory_element(tile.dtype), lanes_in(tile), self._alias(op)
+        f, access = self.f, self.access_of(op)
+        if access.picked:
+            return self._load_strided(access, point)
+        pieces, mask = self._access(access, point)
+        element, lanes, extra = access.element, access.lanes, self._alias(access)
         parts: list[Value] = []
         for piece in pieces:
             some = self._part(mask, piece, lanes)
@@ -142,30 +205,31 @@ class AccessWriter(AddressWriter, ABC):
             else:
                 parts.append(self._load_one(type_, piece.pointer, some, extra))
         value = parts[0] if len(parts) == 1 else joined(f, parts, [piece.picks for piece in pieces])
-        return f.compare("icmp ne", value, 0) if tile.dtype.is_bool else value
+        return f.compare("icmp ne", value, 0) if access.tile.dtype.is_bool else value
 
     def load_turned(self, op: LoadOp, point: Point, axis: TileAxis) -> dict[int, Value] | None:
         """Coordinates of a load by their place on an axis along which it is contiguous, as many as there are lanes,
         that of `point` among them; None where they are masked."""
-        tile, f, extra, lanes = op.tile, self.f, self._alias(op), lanes_in(op.tile)
+        f, access = self.f, self.access_of(op)
+        lanes, extra = access.lanes, self._alias(access)
         first = point[axis] // lanes * lanes
         group = [{**point, axis: first + place} for place in range(lanes)]
-        if any(self._mask(op.mask, each) is not None for each in group):
+        if any(self._mask(access.mask, each) is not None for each in group):
             return None
-        pieces, _ = self._access(op, tile, group[0])
-        type_ = vector_of(memory_element(tile.dtype), lanes)
+        pieces, _ = self._access(access, group[0])
+        type_ = vector_of(access.element, lanes)
         values = transposed(f, [f.load(type_, piece.pointer, extra=extra) for piece in pieces])
-        if tile.dtype.is_bool:
+        if access.tile.dtype.is_bool:
             values = [f.compare("icmp ne", value, 0) for value in values]
         return dict(enumerate(values, first))
 
-    def _load_strided(self, op: LoadOp, point: Point, stride: int) -> Value:
+    def _load_strided(self, access: Access, point: Point) -> Value:
         """Every so manieth element, picked from whole vectors that reach from the first to the last of them:
 
         stride 2 of 4 lanes    x0 . x2 .    and    . x4 . x6
         """
-        f, lanes, element = self.f, lanes_in(op.tile), memory_element(op.tile.dtype)
-        pointer, mask = self._start(op, op.tile, point)
+        f, lanes, element, stride = self.f, access.lanes, access.element, access.picked
+        pointer, mask = self._start(access, point)
         last = (lanes - 1) * stride + 1 - lanes
         starts = [*range(0, last, lanes), last]
         whole: Value | None = None
@@ -178,9 +242,9 @@ class AccessWriter(AddressWriter, ABC):
                 for lane in own:
                     picks[lane * stride - start] = lane
                 some = f.shuffle(mask, constant_bits(mask.type, 0), picks)
-                part = f.masked("load", some, at, zero(type_), extra=self._alias(op))
+                part = f.masked("load", some, at, zero(type_), extra=self._alias(access))
             else:
-                part = self._load_one(type_, at, mask, self._alias(op))
+                part = self._load_one(type_, at, mask, self._alias(access))
             found = [lanes + lane * stride - start if lane in own else -1 for lane in range(lanes)]
             found[:done] = range(done)
             whole = f.shuffle(part if whole is None else whole, part, found)
@@ -188,8 +252,8 @@ class AccessWriter(AddressWriter, ABC):
         assert whole is not None
         return whole
 
-    def _alias(self, op: LoadOp | StoreOp) -> str:
-        return self.aliases.get(op.reference, "")
+    def _alias(self, access: Access) -> str:
+        return self.aliases.get(access.reference, "")
 
     def _load_one(self, type_: str, pointer: Value, mask: Value | None, extra: str) -> Value:
         """A load that reads zeros from elsewhere where a scalar mask is off."""
@@ -198,16 +262,17 @@ class AccessWriter(AddressWriter, ABC):
         return self.f.load(type_, pointer, extra=extra)
 
     def _store(self, op: StoreOp, point: Point) -> None:
-        tile, f, extra = op.tile, self.f, self._alias(op)
-        value = self.wide(op.value, point, tile.vector)
-        pieces, mask = self._access(op, tile, point)
+        f, access = self.f, self.access_of(op)
+        extra = self._alias(access)
+        value = self.wide(op.value, point, access.tile.vector)
+        pieces, mask = self._access(access, point)
         for piece in pieces:
-            some, part = (self._part(x, piece, lanes_in(tile)) for x in (mask, value))
+            some, part = (self._part(x, piece, access.lanes) for x in (mask, value))
             assert part is not None
             if some is None or not lanes_of(some.type):
                 self._store_one(op, part, piece.pointer, some)
                 continue
-            old = zero(with_element(part.type, memory_element(tile.dtype)))
+            old = zero(with_element(part.type, access.element))
             if op.combine.data != "set":
                 old = f.masked("load", some, piece.pointer, old, extra=extra)
             f.masked("store", some, piece.pointer, self._joined(op, part, old), extra=extra)
@@ -223,17 +288,19 @@ class AccessWriter(AddressWriter, ABC):
             if len(quad) < QUAD or any(self._mask(op.mask, point) is not None for point in quad):
                 rest += quad
                 continue
-            pieces, _ = self._access(op, op.tile, first)
+            access = self.access_of(op)
+            pieces, _ = self._access(access, first)
             vectors = [self.wide(op.value, point, op.tile.vector) for point in quad]
-            store_quads(self.f, vectors, [piece.pointer for piece in pieces], self._alias(op))
+            store_quads(self.f, vectors, [piece.pointer for piece in pieces], self._alias(access))
         return rest
 
     def _store_one(self, op: StoreOp, value: Value, pointer: Value, mask: Value | None) -> None:
         """A scalar or contiguous vector; where a scalar mask is off, it goes to spare memory."""
-        f, extra = self.f, self._alias(op)
+        f, access = self.f, self.access_of(op)
+        extra = self._alias(access)
         if mask is not None:
             pointer = f.select(mask, pointer, self._spare())
-        memory = with_element(value.type, memory_element(op.tile.dtype))
+        memory = with_element(value.type, access.element)
         old = f.load(memory, pointer, extra=extra) if op.combine.data != "set" else zero(memory)
         stored, align = self._joined(op, value, old), 0
         if op.nontemporal and mask is None and self._is_aligned(op, lanes_of(memory)):
@@ -258,15 +325,6 @@ class AccessWriter(AddressWriter, ABC):
         steps = [*address.strides, address.offset, *address.axis_strides[:plain]]
         whole = all((step * reference.dtype.size_bytes % size).constant == 0 for step in steps)
         return op.dynamic is None and lanes > 0 and whole and reference.kind != "argument"
-
-
-def _small_stride(op: LoadOp) -> int:
-    """The stride of a vector whose memory is read whole; 0 for others."""
-    tile, strides = op.tile, vector_strides(op.address.data, op.tile)
-    if op.dynamic is not None or len(strides) != 1 or tile.dtype.is_bool:
-        return 0
-    stride = strides[0].constant
-    return stride if stride in STRIDES else 0
 
 
 def vector_strides(address: Address, tile: Tile) -> tuple[Dim, ...]:

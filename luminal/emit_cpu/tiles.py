@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 
@@ -28,7 +29,7 @@ from luminal.dialects.kernel.placed import (
 )
 from luminal.dialects.kernel.placed_base import reference_of, tile_of
 from luminal.dialects.kernel.placed_loops import ForOp, YieldOp
-from luminal.dialects.kernel.placed_types import TileAxis
+from luminal.dialects.kernel.placed_types import Tile, TileAxis
 from luminal.dialects.kernel.ranges import largest_product, range_of_value
 from luminal.dim import as_dim
 from luminal.dtype import DType
@@ -45,7 +46,7 @@ from luminal.emit_cpu.interior import Part, always_holds, part_of
 from luminal.emit_cpu.interleave import interleaved
 from luminal.emit_cpu.jit import Target
 from luminal.emit_cpu.text import Function, Index, Lines
-from luminal.emit_cpu.transposed import quad_axis, turned_axis
+from luminal.emit_cpu.transposed import quad_axis
 from luminal.emit_cpu.values import Value, constant_bits, lane_constants, lanes_of, vector_of, zero
 from luminal.emit_cpu.vectors import coordinates, elements_in, neighbours, spread
 
@@ -63,6 +64,38 @@ def is_true(value: Value) -> bool:
 
 def is_false(value: Value) -> bool:
     return value.text in ("false", "splat (i1 false)")
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """Where a value belongs: its block, its axes outside of vectors, and those of its vectors."""
+
+    block: Block
+    outside: tuple[TileAxis, ...]
+    vector: tuple[TileAxis, ...]
+
+    @staticmethod
+    def of(value: SSAValue) -> _Layout:
+        axes = tile_of(value).axes
+        outside = tuple(axis for axis in axes if not axis.in_vector)
+        return _Layout(_block(value), outside, tuple(axis for axis in axes if axis.in_vector))
+
+
+@dataclass(frozen=True, slots=True)
+class _Product:
+    """What all coordinates of a contraction have in common; `rest`: the places along the axes that it sums over."""
+
+    total: SSAValue
+    factors: tuple[SSAValue, SSAValue]
+    mask: SSAValue | None
+    tile: Tile
+    rest: list[Point]
+    group: tuple[TileAxis, ...]
+
+    @staticmethod
+    def of(op: ContractOp) -> _Product:
+        group = tuple(axis for axis in op.summed if axis.group)
+        return _Product(op.accumulator, (op.left, op.right), op.mask, op.tile, points(op.summed), group)
 
 
 class TileWriter(AccessWriter):
@@ -83,6 +116,8 @@ class TileWriter(AccessWriter):
         self.open: list[Block] = []
         self.depths: dict[SSAValue, int] = {}
         self.chains: Chains = {}
+        self._layouts: dict[SSAValue, _Layout] = {}
+        self._products: dict[ContractOp, _Product] = {}
 
     @contextmanager
     def knowing(self, held: set[ApplyOp], failed: set[ApplyOp]) -> Generator[None]:
@@ -167,16 +202,24 @@ class TileWriter(AccessWriter):
 
     def value(self, value: SSAValue, point: Point) -> Value:
         """One coordinate of a value; `point` may have axes that it lacks."""
-        block = _block(value)
-        key = (value, tuple(point[axis] for axis in tile_of(value).axes if not axis.in_vector))
-        frame = self.frames[block]
-        if key not in frame:
-            op = value.owner
-            assert isinstance(op, Operation), "a block's arguments are bound when it opens"
-            own = {axis: point[axis] for axis in tile_of(value).axes if not axis.in_vector}
-            for result, computed in zip(op.results, self._compute(op, own), strict=True):
-                frame[result, key[1]] = computed
-        return frame[key]
+        layout = self._layout(value)
+        place = tuple([point[axis] for axis in layout.outside])
+        frame = self.frames[layout.block]
+        found = frame.get((value, place))
+        if found is not None:
+            return found
+        op = value.owner
+        assert isinstance(op, Operation), "a block's arguments are bound when it opens"
+        own = dict(zip(layout.outside, place, strict=True))
+        for result, computed in zip(op.results, self._compute(op, own), strict=True):
+            frame[result, place] = computed
+        return frame[value, place]
+
+    def _layout(self, value: SSAValue) -> _Layout:
+        found = self._layouts.get(value)
+        if found is None:
+            found = self._layouts[value] = _Layout.of(value)
+        return found
 
     def wide(self, value: SSAValue, point: Point, axes: tuple[TileAxis, ...]) -> Value:
         """A coordinate as a vector of these axes, or a scalar where there are none; it is spread once."""
@@ -186,12 +229,13 @@ class TileWriter(AccessWriter):
         found = self.value(value, point)
         if is_true(found):
             return constant_bits(vector_of("i1", elements_in(axes)), 1)
-        own = tile_of(value).vector if lanes_of(found.type) else ()
-        if not {*own} < {*axes}:
+        layout = self._layout(value)
+        own = layout.vector if lanes_of(found.type) else ()
+        if own == axes or not {*own} < {*axes}:
             return found
         # A vector of an outer block's value is known there if that block spread it; else in this block alone.
         key = (found.text, axes)
-        outer = self.frames[_block(value)]
+        outer = self.frames[layout.block]
         frame = outer if key in outer else self.frames[self.open[-1]]
         if key not in frame:
             frame[key] = spread(self.f, found, own, axes)
@@ -222,10 +266,11 @@ class TileWriter(AccessWriter):
 
     def _load(self, op: LoadOp, point: Point) -> Value:
         """One coordinate; where neighbours come in one piece, they are kept too.  Zero where a mask is off."""
-        mask = self._mask(op.mask, point)
+        access = self.access_of(op)
+        mask = self._mask(access.mask, point)
         if mask is not None and is_false(mask):
-            return constant_bits(register_type(op.tile.dtype, lanes_in(op.tile)), 0)
-        axis = turned_axis(op)
+            return constant_bits(register_type(access.tile.dtype, access.lanes), 0)
+        axis = access.turned
         group = None if axis is None else self.load_turned(op, point, axis)
         if axis is None or group is None:
             return self.load(op, point)
@@ -316,42 +361,44 @@ class TileWriter(AccessWriter):
         return new if mask is None else self.f.select(mask, new, old)
 
     def _contract(self, op: ContractOp, point: Point) -> Value:
-        f, axes, dtype = self.f, op.tile.vector, op.tile.dtype
-        total = self.wide(op.accumulator, point, axes)
-        group = tuple(axis for axis in op.summed if axis.group)
-        for rest in points(op.summed):
+        product = self._products.get(op)
+        if product is None:
+            product = self._products[op] = _Product.of(op)
+        f, axes, dtype = self.f, product.tile.vector, product.tile.dtype
+        total = self.wide(product.total, point, axes)
+        for rest in product.rest:
             place = {**point, **rest}
-            if group:
-                total = self._dot(op, place, (*axes, *group), total)
+            if product.group:
+                total = self._dot(product, place, (*axes, *product.group), total)
                 continue
-            left, right = (self.wide(x, place, axes) for x in (op.left, op.right))
+            left, right = (self.wide(x, place, axes) for x in product.factors)
             if dtype.is_float and self.licensed:
                 new = f.fma(left, right, total)
             else:
                 new = combine(f, "sum", total, combine(f, "prod", left, right, dtype), dtype)
-            total = self._masked(self._mask(op.mask, place), new, total)
+            total = self._masked(self._mask(product.mask, place), new, total)
         return total
 
-    def _dot(self, op: ContractOp, point: Point, axes: tuple[TileAxis, ...], total: Value) -> Value:
+    def _dot(self, product: _Product, point: Point, axes: tuple[TileAxis, ...], total: Value) -> Value:
         """The products of a group added to each lane; where the mask does not hold both factors are zero, so that no
         NaN comes of them."""
-        mask = self._mask(op.mask, point)
+        mask = self._mask(product.mask, point)
         factors: list[Value] = []
-        for operand in (op.left, op.right):
+        for operand in product.factors:
             value = self.wide(operand, point, axes)
-            if mask is not None and op.mask is not None:
-                value = self.f.select(self.wide(op.mask, point, axes), value, zero(value.type))
+            if mask is not None and product.mask is not None:
+                value = self.f.select(self.wide(product.mask, point, axes), value, zero(value.type))
             factors.append(value)
-        dtypes = (tile_of(op.left).dtype, tile_of(op.right).dtype)
+        left, right = product.factors
         return dot_product(
             self.f,
             self.target,
             total,
             (factors[0], factors[1]),
-            dtypes,
-            op.tile.dtype,
+            (tile_of(left).dtype, tile_of(right).dtype),
+            product.tile.dtype,
             self.licences,
-            largest_product(range_of_value(op.left), range_of_value(op.right)),
+            largest_product(range_of_value(left), range_of_value(right)),
             self.chains,
         )
 

@@ -15,14 +15,13 @@ from numpy.typing import NDArray
 
 from luminal.dialects.kernel.schedule import Schedule
 from luminal.dialects.kernel.terms import Region
-from luminal.dim import Dim
 from luminal.emit_cpu.dots import available
 from luminal.emit_cpu.jit import Library, Target, load_object
 from luminal.emit_cpu.pool import process_pool
 from luminal.errors import CompileError
 from luminal.passes.packed_loads import packed_loads
 from luminal.plan.kernels import SIGNATURE
-from luminal.plan.native_kernels import KernelCompiler
+from luminal.plan.native_kernels import KernelCompiler, KernelSource
 from luminal.plan.packing import pack, packed_elements, packing_of
 from luminal.plan.plan import Storage
 from luminal.runtimes.memory import allocate
@@ -91,15 +90,10 @@ def cold_bytes() -> int:
 
 @dataclass(frozen=True, slots=True)
 class BuiltKernel:
-    """A kernel's object with what is needed to run it, for another process: the key of the object, its function, its
-    sizes in the order of its ABI, and the bytes of its workspace, shared and for each thread."""
+    """A kernel and its object, for another process."""
 
-    key: str
-    name: str
+    source: KernelSource
     image: bytes
-    symbols: tuple[str, ...]
-    shared: Dim
-    private: Dim
 
 
 class HostMeasurer:
@@ -116,15 +110,15 @@ class HostMeasurer:
         """The object of a region under a schedule; ScheduleError where the schedule is not legal."""
         source = self.compiler.source(region, schedule, cost)
         image = self.compiler.image(source, keep=False)
-        return BuiltKernel(source.key, source.name, image, source.symbols, source.shared, source.private)
+        return BuiltKernel(replace(source, function=None), image)
 
     def adopt(self, built: BuiltKernel) -> None:
         """Keep what another process has built: the winner is wanted again."""
-        self.compiler.objects[built.key] = built.image
+        self.compiler.adopt(built.source, built.image)
 
     def load(self, region: Region, schedule: Schedule, built: BuiltKernel) -> MeasuredKernel:
         """What was built, ready to run."""
-        return MeasuredKernel(region, schedule, built, load_object(built.image, [built.name]))
+        return MeasuredKernel(region, schedule, built, load_object(built.image, [built.source.name]))
 
     def compile(self, region: Region, schedule: Schedule, cost: int) -> MeasuredKernel:
         """Machine code of a region under a schedule; ScheduleError where the schedule is not legal."""
@@ -146,8 +140,8 @@ class MeasuredKernel:
     """
 
     def __init__(self, region: Region, schedule: Schedule, built: BuiltKernel, library: Library) -> None:
-        self.region, self.schedule, self.built, self._library = region, schedule, built, library
-        self._function = SIGNATURE(library[built.name])
+        self.region, self.schedule, self.source, self._library = region, schedule, built.source, library
+        self._function = SIGNATURE(library[self.source.name])
         self._laid_out: list[tuple[Sequence[Array], dict[int, itertools.cycle[Array]]]] = []
         self._workspace = allocate((0,), np.dtype(np.uint8))
 
@@ -155,21 +149,21 @@ class MeasuredKernel:
         self, arguments: Sequence[Array], outputs: Sequence[Array], dims: Mapping[str, int], threads: int
     ) -> None:
         """Run it in place on `outputs`; CompileError for a status that is not 0."""
-        size = self.built.shared.evaluate(dims) + threads * self.built.private.evaluate(dims)
+        size = self.source.shared.evaluate(dims) + threads * self.source.private.evaluate(dims)
         if self._workspace.nbytes < size:
             self._workspace = allocate((size,), np.dtype(np.uint8))
         packed = {number: next(copies) for number, copies in self._packed(arguments, dims).items()}
         arrays = [packed.get(number, array) for number, array in enumerate(arguments)]
         pointers = [array.ctypes.data for array in (*arrays, *outputs)]
         table = (ctypes.c_int64 * max(1, len(pointers)))(*pointers)
-        sizes = [dims[name] for name in self.built.symbols]
+        sizes = [dims[name] for name in self.source.symbols]
         values = (ctypes.c_int64 * max(1, len(sizes)))(*sizes)
         pool = process_pool().handle if threads > 1 else 0
         status = self._function(
             ctypes.addressof(table), ctypes.addressof(values), self._workspace.ctypes.data, pool, threads
         )
         if status:
-            raise CompileError(f"kernel {self.built.name} failed with status {status}")
+            raise CompileError(f"kernel {self.source.name} failed with status {status}")
 
     def _packed(
         self, arguments: Sequence[Array], dims: Mapping[str, int]

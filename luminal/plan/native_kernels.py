@@ -26,30 +26,33 @@ time for the best code grows as the square, and what runs takes microseconds bes
 
 @dataclass(frozen=True, slots=True)
 class KernelSource(KernelFacts):
-    """A kernel before LLVM: its placed form, None where it never had one, its module's text and the key of its
-    object."""
+    """A kernel before LLVM: its placed form, None where it never had one, or another process has it; its module's text,
+    the key of its object, and what it was asked for as."""
 
     function: FunctionOp | None = None
     text: str = ""
     key: str = ""
+    asked: str = ""
 
 
 @dataclass
 class KernelCompiler:
     """Makes kernels for one processor under one set of licences. What it made is kept, since the search's winner is
-    wanted again."""
+    wanted again; `shows`: with its placed form, for people to read."""
 
     target: Target
     licences: tuple[str, ...] = ()
     use_cache: bool = True
+    shows: bool = False
     objects: dict[str, bytes] = field(default_factory=dict[str, bytes])
     sources: dict[str, KernelSource] = field(default_factory=dict[str, KernelSource])
 
     def source(self, region: Region, schedule: Schedule, cost: int) -> KernelSource:
         """The text of a region's kernel; ScheduleError where the schedule is not legal for it."""
         identity = f"{region_text(region)}\n{schedule}\n{self.licences}"
-        known = self.sources.get(f"{identity} {_rounded(cost)}")
-        if known is not None:
+        asked = f"{identity} {_rounded(cost)}"
+        known = self.sources.get(asked)
+        if known is not None and (known.function is not None or not self.shows):
             return known
         name = "kernel_" + hashlib.sha256(identity.encode()).hexdigest()[:16]
         check_order(region, schedule)
@@ -58,10 +61,15 @@ class KernelCompiler:
         key = object_key(emitted.text, self.target)
         symbols = tuple(function.symbol_names)
         made = KernelSource(
-            name, symbols, emitted.shared_bytes, emitted.private_bytes, function, emitted.text, key
+            name, symbols, emitted.shared_bytes, emitted.private_bytes, function, emitted.text, key, asked
         )
-        self.sources[f"{identity} {_rounded(cost)}"] = made
+        self.sources[asked] = made
         return made
+
+    def adopt(self, source: KernelSource, image: bytes) -> None:
+        """Keep a kernel of a region that another process has made."""
+        self.sources.setdefault(source.asked, source)
+        self.objects[source.key] = image
 
     def sort(self, dtype: DType, descending: bool) -> KernelSource:
         """The text of a sort; `dtype` is one of `sorting.SORTED`."""

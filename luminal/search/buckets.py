@@ -10,12 +10,10 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from luminal.dialects.kernel.schedule import Schedule
-from luminal.dialects.kernel.terms import Region
 from luminal.dim import Range, Symbol
 from luminal.dim.buckets import Box, bucketed, gaps, holds
 from luminal.passes.region_graph import CheckStep, OpaqueStep, RegionGraph, RegionStep
-from luminal.search.candidates import generator_of, is_legal
+from luminal.search.candidates import generator_of, suggested
 from luminal.search.cut_search import LAUNCH_SECONDS
 from luminal.search.forms import Form, Forms
 from luminal.search.generate import Candidate
@@ -112,39 +110,13 @@ class BucketAdvice:
     def _price(self, step: RegionStep | CheckStep, samples: Samples) -> tuple[Seconds, Seconds]:
         every = (Form("", step.region), *self.forms.of(step.region, step.key))
         generators = [generator_of(form, self.machine, samples, coarse=True) for form in every]
-        suggested = [
-            replace(candidate, form=form.name)
-            for form, generator in zip(every, generators, strict=True)
-            for candidate in generator.suggested()
-        ]
-        legal = _Legal({form.name: form.region for form in every})
-        common = legal.first(ordered(suggested, self.machine)) if suggested else None
-        if common is None:  # plain loops, whatever the sizes
+        found = suggested(every, generators)
+        if not found:  # plain loops, whatever the sizes
             plain = self._seconds_of(generators[0].fallbacks()[0])
             return plain, plain
-        alone: list[float] = []
-        for number in range(len(samples.all)):
-            by_size = sorted(suggested, key=lambda each: each.estimates[number].seconds(self.machine))
-            alone.append(self._seconds_of(legal.first(by_size) or common)[number])
-        return self._seconds_of(common), tuple(alone)
+        common = self._seconds_of(ordered(found, self.machine)[0])
+        alone = zip(*map(self._seconds_of, found), strict=True)
+        return common, tuple(map(min, alone))
 
     def _seconds_of(self, candidate: Candidate) -> Seconds:
         return tuple(estimate.seconds(self.machine) for estimate in candidate.estimates)
-
-
-class _Legal:
-    """Which candidates the placement pass accepts, each asked once."""
-
-    def __init__(self, regions: Mapping[str, Region]) -> None:
-        self.regions = regions
-        self._known: dict[tuple[str, Schedule], bool] = {}
-
-    def first(self, candidates: Sequence[Candidate]) -> Candidate | None:
-        """The first that is legal."""
-        for candidate in candidates:
-            key = (candidate.form, candidate.schedule)
-            if key not in self._known:
-                self._known[key] = is_legal(self.regions[candidate.form], candidate)
-            if self._known[key]:
-                return candidate
-        return None

@@ -36,29 +36,20 @@ def legal_candidates(
     machine: Machine,
     samples: Samples,
     forms: Sequence[Form] = (),
-    coarse: bool = False,
     seen: Enumeration | None = None,
 ) -> Iterator[tuple[Candidate, Region]]:
     """The candidates that the placement pass accepts, each once, in the roofline's order, with what they are for: the
-    region itself or one of its forms.  `coarse`: a few that tell what the region costs.  `seen` takes down what there
-    was, and what was refused."""
+    region itself or one of its forms.  `seen` takes down what there was, and what was refused."""
     seen = Enumeration() if seen is None else seen
     every = (Form("", region), *forms)
-    generators = [generator_of(form, machine, samples, coarse) for form in every]
+    generators = [generator_of(form, machine, samples) for form in every]
     named = {form.name: form.region for form in every}
-    found = [
-        replace(candidate, form=form.name)
-        for form, generator in zip(every, generators, strict=True)
-        for candidate in generator.suggested(for_all=not coarse)
-    ]
-    if coarse:
-        in_order = ordered(found, machine)
-    else:
-        found += [each for form in every for each in _narrow(form, machine, samples)]
-        priced = {form: generator.priced for form, generator in zip(named, generators, strict=True)}
-        found += [each for plain in found for each in fetching_ahead(plain, priced[plain.form], machine)]
-        found += variants([(each, priced[each.form]) for each in ordered(found, machine)[:LEADING]], machine)
-        in_order = wide_second(behind_variants(ordered(found, machine)), machine)
+    found = suggested(every, generators)
+    found += [each for form in every for each in _narrow(form, machine, samples)]
+    priced = {form: generator.priced for form, generator in zip(named, generators, strict=True)}
+    found += [each for plain in found for each in fetching_ahead(plain, priced[plain.form], machine)]
+    found += variants([(each, priced[each.form]) for each in ordered(found, machine)[:LEADING]], machine)
+    in_order = wide_second(behind_variants(ordered(found, machine)), machine)
     every_one = (*in_order, *generators[0].fallbacks())
     seen.candidates += {(each.form, str(each.schedule)): each for each in every_one}.values()
     for candidate in seen.candidates:
@@ -70,15 +61,40 @@ def legal_candidates(
         yield candidate, named[candidate.form]
 
 
+def coarse_candidates(
+    region: Region, machine: Machine, samples: Samples, forms: Sequence[Form] = ()
+) -> list[Candidate]:
+    """A few, in the roofline's order, of which the first tells what a region, or the best of its forms, costs.
+
+    Whether they are legal is not asked: nearly all are, and asking takes as long as pricing.
+    """
+    every = (Form("", region), *forms)
+    generators = [generator_of(form, machine, samples, coarse=True) for form in every]
+    return [
+        *ordered(suggested(every, generators, for_all=False), machine),
+        *generators[0].fallbacks(),
+    ]
+
+
+def suggested(
+    forms: Sequence[Form], generators: Sequence[Generator], for_all: bool = True
+) -> list[Candidate]:
+    """What the generator of each form suggests, in no order; `for_all` as there."""
+    return [
+        replace(candidate, form=form.name) if form.name else candidate
+        for form, generator in zip(forms, generators, strict=True)
+        for candidate in generator.suggested(for_all)
+    ]
+
+
 def _narrow(form: Form, machine: Machine, samples: Samples) -> list[Candidate]:
     """The first few with vectors of half the width, along what whole ones fill badly."""
     indices = badly_filled(Shapes(form.region, samples.expected), machine)
     if not indices:
         return []
     machine = narrow_machine(machine)
-    suggested = generator_of(form, machine, samples, coarse=True).suggested(for_all=False)
-    found = [each for each in suggested if has_lanes_along(each, indices)]
-    return [replace(each, form=form.name) for each in ordered(found, machine)[:NARROW]]
+    made = suggested([form], [generator_of(form, machine, samples, coarse=True)], for_all=False)
+    return ordered([each for each in made if has_lanes_along(each, indices)], machine)[:NARROW]
 
 
 def generator_of(form: Form, machine: Machine, samples: Samples, coarse: bool = False) -> Generator:

@@ -107,7 +107,8 @@ class TimedChooser:
                 continue
             begun = self._begin(region, key, samples)
             first = list(itertools.islice(begun.trials, self.budget.candidates + begun.seeds))
-            self.profiler.prepare(first)
+            dims = Shapes(region, samples.expected).values
+            self.profiler.prepare(region, first, dims, self.machine.threads)
             self._begun[key, str(samples)] = replace(begun, trials=itertools.chain(first, begun.trials))
 
     def _begin(self, region: Region, key: str, samples: Samples) -> _Begun:

@@ -27,7 +27,7 @@ from luminal.search.roofline import (
 )
 from luminal.search.shapes import Contraction, Shapes, reduced_indices
 from luminal.search.stage import Nest, Seconds, StageView, add_seconds
-from luminal.search.steps import KEPT_OPERATIONS, step_seconds
+from luminal.search.steps import KEPT_OPERATIONS, Steps
 from luminal.search.streams import Streams
 from luminal.search.tiling import Tiling, Way
 
@@ -52,19 +52,31 @@ Panels = tuple[tuple[Stage, ...], Seconds]
 
 
 @dataclass(frozen=True, eq=False)
+class _Sum:
+    """The factors over the indices of a sum, and what its steps cost at each of the sizes."""
+
+    factors: tuple[Factor, ...]
+    steps: list[Steps]
+
+
+@dataclass(frozen=True, eq=False)
 class _Product:
     """A sum of products of a stage, one way to read its factors, and what all of its register tiles have in common.
 
-    `sums`: its indices in order; `loops`: its factors over them, and `written` those where the last few steps are
-    written out; `panels`: by vectors of a panel, and by the loop that fills them, None where they cannot be.
+    `sums`: its indices in order; `loops` over them, and `written` those where the last few steps are written out;
+    `batch`, `rows` and `columns`: the loops around; `panels`: by vectors of a panel, and by the loop that
+    fills them, None where they cannot be.
     """
 
     view: StageView
     contraction: Contraction
     way: Way
     sums: list[str]
-    loops: tuple[Factor, ...]
-    written: tuple[Factor, ...]
+    loops: _Sum
+    written: _Sum
+    batch: list[Factor]
+    rows: list[Factor]
+    columns: list[Factor]
     streams: list[Streams]
     panels: dict[tuple[int, str | None], Panels | None] = field(
         default_factory=dict[tuple[int, "str | None"], "Panels | None"]
@@ -152,14 +164,37 @@ class ContractionGenerator:
                 sums = self._sum_order(ordered, way)
                 if self.shapes.sizes[sums[-1]] < way.group:
                     continue
-                streams = [Streams(shapes, ordered, self.machine, way) for shapes in self.priced]
-                loops = self._sum_factors(ordered, way, sums)
-                written = self._sum_factors(ordered, way, sums, written_out(self.region, sums))
-                product = _Product(view, ordered, way, sums, loops, written, streams)
+                product = self._product(view, ordered, way, sums, lane, row)
                 for tiling in self._tilings(view, contraction, way, lane, row):
                     nest = self._contraction(product, tiling, extra)
                     if nest is not None:
                         yield nest
+
+    def _product(
+        self, view: StageView, contraction: Contraction, way: Way, sums: list[str], lane: str, row: str | None
+    ) -> _Product:
+        prefix = view.prefix
+        every = [
+            self._sum_factors(contraction, way, sums, out) for out in ((), written_out(self.region, sums))
+        ]
+        loops, written = (
+            _Sum(over, [Steps(shapes, contraction, self.machine, over) for shapes in self.priced])
+            for over in every
+        )
+        rows = [Factor(i, None, name=prefix + i) for i in contraction.rows if i != row]
+        columns = [Factor(i, None, name=prefix + i) for i in contraction.columns if i != lane]
+        return _Product(
+            view,
+            contraction,
+            way,
+            sums,
+            loops,
+            written,
+            [Factor(i, None, name=prefix + i) for i in contraction.batch],
+            [*rows, *([Factor(row, None, name=prefix + "rows")] if row else [])],
+            [*columns, Factor(lane, None, name=prefix + "panel")],
+            [Streams(shapes, contraction, self.machine, way) for shapes in self.priced],
+        )
 
     def _tilings(
         self, view: StageView, contraction: Contraction, way: Way, lane: str, row: str | None
@@ -281,11 +316,7 @@ class ContractionGenerator:
         view, contraction, way, sums = product.view, product.contraction, product.way, product.sums
         lane, row, vectors, tile = tiling.lane, tiling.row, tiling.vectors, tiling.tile
         lanes, prefix = self.machine.lanes, view.prefix
-        batch = [Factor(i, None, name=prefix + i) for i in contraction.batch]
-        other_rows = [Factor(i, None, name=prefix + i) for i in contraction.rows if i != row]
-        other_columns = [Factor(i, None, name=prefix + i) for i in contraction.columns if i != lane]
-        rows = [*other_rows, *([Factor(row, None, name=prefix + "rows")] if row else [])]
-        columns = [*other_columns, Factor(lane, None, name=prefix + "panel")]
+        batch, rows, columns = product.batch, product.rows, product.columns
         inner = [Factor(row, tiling.block)] if row and tiling.block > 1 else []
         outer = [*columns, *rows] if tiling.swap else [*rows, *columns]
         of_rows = [Factor(row, tile, "tile")] if row and tile > 1 else []
@@ -295,7 +326,7 @@ class ContractionGenerator:
         registers.append(Factor(lane, lanes, "lane"))
         registers += [Factor(sums[-1], way.group, "group")] if way.group > 1 else []
         over = product.written if tiling.kept else product.loops
-        factors = (*batch, *outer, *inner, *over, *registers)
+        factors = (*batch, *outer, *inner, *over.factors, *registers)
         last_batch = prefix + contraction.batch[-1] if batch else view.at
         kept: list[Stage] = []
         filling: list[Seconds] = []
@@ -331,16 +362,18 @@ class ContractionGenerator:
             filling += [self.no_seconds] * len(beside)
         # where rows are blocked around the stage, panels come back soon
         read = tiling if view.at is None else replace(tiling, swap=True)
-        is_partial = any(factor.role == "partial" for factor in over)
+        is_partial = any(factor.role == "partial" for factor in over.factors)
 
-        def price(at: Streams) -> float:
+        covered = tiling.covered(lanes)
+
+        def price(at: Streams, steps: Steps) -> float:
             panel = at.panel_cycles(read)
             products = contraction_seconds(
-                at.shapes, contraction, self.machine, tiling, way, panel, is_partial
-            ) + step_seconds(at.shapes, contraction, self.machine, tiling, over)
+                at.shapes, contraction, self.machine, tiling, covered, way, panel, is_partial
+            ) + steps.seconds(tiling, covered)
             return products if view.at is not None else products + at.row_seconds(tiling)
 
-        products = add_seconds([tuple(map(price, product.streams)), *filling])
+        products = add_seconds([tuple(map(price, product.streams, over.steps)), *filling])
         seconds = add_seconds([products, extra])
         return Nest(factors, tuple(kept), seconds, "contraction", tuple(filling))
 

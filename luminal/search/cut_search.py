@@ -1,8 +1,8 @@
 """Choosing the cuts between regions: from the first cuts, every merge that the roofline says pays is made, then every
 join of reductions that read the same memory.
 
-The model prices a region by its best legal schedule, and each launch; regions of one signature are priced once, so that
-the layers of a model cost one.
+The model prices a region by the best of a few schedules, and each launch; regions of one signature are priced once, so
+that the layers of a model cost one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from luminal.passes.cut_moves import neighbours
 from luminal.passes.cuts import Cuts, Partition
 from luminal.passes.region_former import Formed, Instance
 from luminal.passes.region_terms import RegionTooLargeError
-from luminal.search.candidates import legal_candidates
+from luminal.search.candidates import coarse_candidates
 from luminal.search.forms import Form, Forms
 from luminal.search.generate import Candidate
 from luminal.search.machine import Machine
@@ -269,12 +269,9 @@ class CutSearch:
         return self._estimates[formed.key]
 
     def estimated(self, formed: Formed, samples: Samples, forms: Sequence[Form]) -> list[float]:
-        """Seconds of a region by its first candidate, at each of its own sizes; infinite where there is none."""
+        """Seconds of a region by its first candidate, at each of its own sizes."""
         region = formed.region
-        found = next(legal_candidates(region, self.machine, samples, forms, coarse=True), None)
-        if found is None:
-            return [float("inf")]
-        candidate, _ = found
+        candidate = coarse_candidates(region, self.machine, samples, forms)[0]
         self.leading[formed.key] = formed, candidate
         factor = 1 + STAGE_COST * len(region.inner) * (not candidate.form)
         return [factor * e.seconds(self.machine) + LAUNCH_SECONDS for e in candidate.estimates]

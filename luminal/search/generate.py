@@ -243,7 +243,7 @@ class Generator(NestGenerator):
         those inside."""
         wanted = 8 * self.machine.threads
         filling = {stage.at for stage in kept} - {None}
-        in_order = {*reduced_indices(view.roots, view.stops), *scanned_indices(view.roots, view.stops)}
+        in_order = self.shapes.in_order(view.roots, view.stops)
         grid = 1
         result = list(factors)
         seen: set[str] = set()

@@ -84,8 +84,9 @@ class Measurer(Protocol):
 class Profiler(Protocol):
     """Times candidates; where it does so is its own affair."""
 
-    def prepare(self, trials: Iterable[Trial]) -> None:
-        """These will be profiled soon: they may be built beside what the caller does meanwhile."""
+    def prepare(self, region: Region, trials: Iterable[Trial], dims: Mapping[str, int], threads: int) -> None:
+        """These will be profiled soon, as `profile` has them: they may be built and compared with the reference beside
+        what the caller does meanwhile."""
         ...
 
     def profile(
@@ -106,7 +107,7 @@ class LocalProfiler:
     def __init__(self, measurer: Measurer, reporter: Reporter | None = None, verify: str = "full") -> None:
         self.measurer, self.reporter, self.verify = measurer, reporter or Reporter(), verify
 
-    def prepare(self, trials: Iterable[Trial]) -> None:
+    def prepare(self, region: Region, trials: Iterable[Trial], dims: Mapping[str, int], threads: int) -> None:
         """Nothing: there is nobody to build them meanwhile."""
 
     def profile(

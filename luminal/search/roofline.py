@@ -201,16 +201,17 @@ def contraction_seconds(
     contraction: Contraction,
     machine: Machine,
     tiling: Tiling,
+    covered: Mapping[str, int],
     way: Way,
     panel_cycles: float,
     partial: bool,
 ) -> float:
     """Fused multiply-adds at the rate that a register tile allows, padding counted; packing is not.
 
-    `panel_cycles`: in which a vector of the lane side comes from where it lies; `partial`: whether a long sum is made
-    up of short ones.
+    `covered`: what a register tile has of its indices; `panel_cycles`: in which a vector of the lane side comes from
+    where it lies; `partial`: whether a long sum is made up of short ones.
     """
-    volume, covered = 1.0, tiling.covered(machine.lanes)
+    volume = 1.0
     for index in (*contraction.batch, *contraction.rows, *contraction.columns, *contraction.around):
         size, step = shapes.sizes[index], covered.get(index, 1)
         volume *= -(-size // step) * step

@@ -23,6 +23,7 @@ class Shapes:
     def __post_init__(self) -> None:
         self._strides: dict[tuple[Term, str], int | None] = {}
         self._stages: dict[tuple[tuple[Term, ...], frozenset[Term]], tuple[Term, ...]] = {}
+        self._in_order: dict[tuple[tuple[Term, ...], frozenset[Term]], frozenset[str]] = {}
         self._volumes: dict[frozenset[str], int] = {}
         values: dict[str, int] = {}
         for dim in self.region.dims():
@@ -63,6 +64,13 @@ class Shapes:
         if key not in self._stages:
             self._stages[key] = tuple(below(roots, stops))
         return self._stages[key]
+
+    def in_order(self, roots: tuple[Term, ...], stops: frozenset[Term]) -> frozenset[str]:
+        """The indices that a stage's own reductions, scans and carried loops run over."""
+        key = (roots, stops)
+        if key not in self._in_order:
+            self._in_order[key] = frozenset(reduced_indices(roots, stops) + scanned_indices(roots, stops))
+        return self._in_order[key]
 
     def volume(self, indices: frozenset[str] | set[str]) -> int:
         key = frozenset(indices)

@@ -25,25 +25,38 @@ KEPT_OPERATIONS = 4.0
 """Vector operations, about, that keep a vector beside reading it: to store it, and to ask for masks."""
 
 
-def step_seconds(
-    shapes: Shapes, contraction: Contraction, machine: Machine, tiling: Tiling, over: tuple[Factor, ...]
-) -> float:
-    """Of one core; `over`: the factors of the sum."""
-    covered = tiling.covered(machine.lanes)
-    loops = [position for position, factor in enumerate(over) if factor.role in ("loop", "partial")]
-    entered = math.prod(trips(shapes, over, position) for position in loops[:-1]) if len(loops) > 1 else 0
-    tiles = math.prod(_tiles(shapes, each, covered) for each in _sides(contraction))
-    walked = sum(
-        _far_steps(shapes, contraction, factor)
-        * _tiles(shapes, factor.free - {*contraction.sums}, covered)
-        * (_passes(shapes, factor, again, covered, machine) if is_inside else 1)
-        for factor, again, is_inside in (
-            (contraction.left, contraction.columns, tiling.swap),
-            (contraction.right, contraction.rows, not tiling.swap),
-        )
-        if factor.op == "load" and not shapes.region.arguments[factor.load.argument].constant
-    )
-    return ENTERING_SECONDS * entered * tiles + WALKING_SECONDS * walked
+class Steps:
+    """What the steps of a sum cost, whose factors are `over`, for any register tiles, at some sizes."""
+
+    def __init__(
+        self, shapes: Shapes, contraction: Contraction, machine: Machine, over: tuple[Factor, ...]
+    ) -> None:
+        self.shapes, self.contraction, self.machine = shapes, contraction, machine
+        loops = [position for position, factor in enumerate(over) if factor.role in ("loop", "partial")]
+        self._entered = math.prod(trips(shapes, over, position) for position in loops[:-1])
+        self._is_entered = len(loops) > 1
+        self._walks = [
+            (steps, factor, again, of_rows)
+            for factor, again, of_rows in (
+                (contraction.left, contraction.columns, True),
+                (contraction.right, contraction.rows, False),
+            )
+            if factor.op == "load" and not shapes.region.arguments[factor.load.argument].constant
+            if (steps := _far_steps(shapes, contraction, factor))
+        ]
+
+    def seconds(self, tiling: Tiling, covered: Mapping[str, int]) -> float:
+        """Of one core; `covered`: what a register tile has of its indices."""
+        seconds, shapes = 0.0, self.shapes
+        if self._is_entered:
+            tiles = math.prod(_tiles(shapes, each, covered) for each in _sides(self.contraction))
+            seconds += ENTERING_SECONDS * self._entered * tiles
+        for steps, factor, again, of_rows in self._walks:
+            walked = steps * _tiles(shapes, factor.free - {*self.contraction.sums}, covered)
+            if tiling.swap is of_rows:
+                walked *= _passes(shapes, factor, again, covered, self.machine)
+            seconds += WALKING_SECONDS * walked
+        return seconds
 
 
 def _sides(contraction: Contraction) -> tuple[tuple[str, ...], ...]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -50,17 +51,31 @@ class Wrong:
         return f"output {self.output}, {self.data} data{f' with {sizes}' if sizes else ''}, {self.mismatch}"
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Case:
-    """Data at some sizes with what the outputs are there."""
+    """Data at some sizes, memory for outputs, and what they are there: found when something is compared with it."""
 
+    region: Region
     dims: Mapping[str, int]
     data: str
     arguments: list[Array]
     outputs: list[Array]
-    samples: list[Sample | None]
+    is_hostile: bool
+
+    @cached_property
+    def samples(self) -> list[Sample | None] | None:
+        """Of each output; None where the data leads outside of memory."""
+        points = HOSTILE_POINTS if self.is_hostile else POINTS
+        try:
+            return [
+                sample_output(self.region, number, self.arguments, self.dims, 0, points, self.is_hostile)
+                for number in range(len(self.outputs))
+            ]
+        except IndexError:
+            return None
 
     def wrong(self, is_fold: bool) -> Wrong | None:
+        assert self.samples is not None
         for number, (sample, output) in enumerate(zip(self.samples, self.outputs, strict=True)):
             found = None if sample is None else first_mismatch(sample, output, is_fold)
             if found is not None:
@@ -97,7 +112,7 @@ class Trials:
     @property
     def is_valid(self) -> bool:
         """Whether the region can be run on data that is made up."""
-        return self._ordinary is not None
+        return self._ordinary is not None and self._ordinary.samples is not None
 
     def renew(self, seed: int) -> None:
         """Fresh ordinary data."""
@@ -114,7 +129,9 @@ class Trials:
             return found
         for sizes, kind in hostile_sizes(self.region, form, schedule, self.dims):
             case = self._hostile_case(sizes, kind)
-            found = None if case is None else self._checked(case, number, is_fold, run)
+            if case is None or case.samples is None:
+                continue
+            found = self._checked(case, number, is_fold, run)
             if found is not None:
                 return found
         return None
@@ -157,21 +174,13 @@ class Trials:
     def _case(
         self, dims: Mapping[str, int], data: list[Array] | None, name: str, is_hostile: bool = False
     ) -> _Case | None:
-        """None where the data is not to be had, or leads outside of memory."""
+        """None where the data is not to be had."""
         if data is None:
             return None
         # kernels only read their arguments; where nothing is timed these may stay where they are
         arguments = data if is_hostile else [self._place(array) for array in data]
-        points = HOSTILE_POINTS if is_hostile else POINTS
         outputs = [
             self._place(np.zeros(output.elements.evaluate(dims), output.dtype.numpy))
             for output in self.region.outputs
         ]
-        try:
-            samples = [
-                sample_output(self.region, number, arguments, dims, 0, points, is_hostile)
-                for number in range(len(outputs))
-            ]
-        except IndexError:
-            return None
-        return _Case(dict(dims), name, arguments, outputs, samples)
+        return _Case(self.region, dict(dims), name, arguments, outputs, is_hostile)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -33,11 +33,35 @@ class Desk:
         """What `measurer` builds of a region under a schedule."""
         return measurer.build(_parsed(region), parse_schedule(schedule), cost)
 
-    def open(self, measurer: Any, region: str, dims: Mapping[str, int], threads: int, verify: str) -> bool:
-        """Make the data of a region, for the jobs that follow; whether it can be run on data that is made up."""
+    def open(
+        self, measurer: Any, region: str, dims: Mapping[str, int], threads: int, verify: str, known: bool
+    ) -> bool:
+        """Make the data of a region, for the jobs that follow; whether it can be run on data that is made up, which may
+        be known."""
         self._kernels.clear()
         self._trials = Trials(_parsed(region), dims, threads, measurer.place, self._note, verify)
-        return self._trials.is_valid
+        return known or self._trials.is_valid
+
+    def compare(
+        self,
+        measurer: Any,
+        region: str,
+        dims: Mapping[str, int],
+        threads: int,
+        verify: str,
+        kernels: Sequence[tuple[str, str, bool, Any]],
+    ) -> list[bool] | None:
+        """Which kernels of a region, given as `load` is, agree with the reference; None for a region that cannot be run
+        on data that is made up."""
+        trials = Trials(_parsed(region), dims, threads, measurer.place, self._note, verify)
+        if not trials.is_valid:
+            return None
+        found: list[bool] = []
+        for number, (text, spelled, is_fold, built) in enumerate(kernels):
+            form, schedule = _parsed(text), parse_schedule(spelled)
+            kernel = measurer.load(form, schedule, built)
+            found.append(trials.check(number, form, schedule, is_fold, kernel) is None)
+        return found
 
     def load(self, measurer: Any, number: int, form: str, schedule: str, is_fold: bool, built: Any) -> None:
         """Load a kernel under a number."""

@@ -10,7 +10,6 @@ import contextlib
 import itertools
 import time
 import warnings
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -18,8 +17,8 @@ from typing import Any, Protocol
 from luminal.dialects.kernel.region_text import region_text
 from luminal.dialects.kernel.schedule import Schedule
 from luminal.dialects.kernel.terms import Region
-from luminal.errors import LuminalError, ProfilingWarning
-from luminal.search.generate import Candidate
+from luminal.errors import ProfilingWarning
+from luminal.search.preparation import JOB_SECONDS, SLOWER, BuildKey, Job, Preparation, place_of
 from luminal.search.profile import (
     Budget,
     LocalProfiler,
@@ -32,15 +31,8 @@ from luminal.search.soundness import Reporter
 from luminal.search.trial import Runnable, Wrong
 from luminal.search.workers import Crew, Worker, WorkerDiedError, WorkersUnavailableError
 
-BuildKey = tuple[str, str]
-"""The text of a form and of a schedule."""
-BuildJob = tuple[Any, ...]
-JOB_SECONDS = 120.0
-"""How long a worker may compile a candidate, or prepare data: far more than it needs."""
 PATIENCE = 2.0
 """Seconds that one run may take beside what is expected of it."""
-SLOWER = 50.0
-"""How many times longer than the model expects one run may take, beside the patience."""
 MOST_FAILURES = 4
 """Candidates of a region that may fail before no more are tried in their place."""
 
@@ -79,47 +71,13 @@ class WorkerProfiler:
         self.measurer, self.crew, self.patience = measurer, crew, patience
         self.reporter, self.verify = reporter or Reporter(), verify
         self._local: LocalProfiler | None = None
-        self._waiting: deque[tuple[BuildKey, BuildJob]] = deque()
-        self._building: dict[Worker, BuildKey] = {}
-        self.ahead: dict[BuildKey, Any] = {}
-        """What was built ahead, until its session takes it."""
+        self.preparation = Preparation(crew, measurer, patience, verify)
 
-    def prepare(self, trials: Iterable[Trial]) -> None:
-        with self.crew.lock:
-            self._waiting.extend(self.build_job(region_text(form), candidate) for candidate, form in trials)
+    def prepare(self, region: Region, trials: Iterable[Trial], dims: Mapping[str, int], threads: int) -> None:
+        with self.crew.lock, contextlib.suppress(WorkersUnavailableError):  # the session says so
             if self._local is None:
-                self._build_ahead(0.0)
-
-    def build_job(self, form: str, candidate: Candidate) -> tuple[BuildKey, BuildJob]:
-        """What a worker is told to build, and what that is known by."""
-        schedule = str(candidate.schedule)
-        return (form, schedule), ("build", self.measurer, form, schedule, candidate.cost)
-
-    def _build_ahead(self, seconds: float) -> None:
-        """Take in what was built, waiting so long for it, and hand out what waits.  What fails is left to its session,
-        which builds it again and reports."""
-        for worker in self.crew.wait(self._building, seconds):
-            key = self._building.pop(worker)
-            try:
-                self.ahead[key] = worker.receive(JOB_SECONDS, JOB_SECONDS)
-            except WorkerDiedError:
-                self.crew.replace(worker)
-            except LuminalError:
-                continue
-        for worker in self.crew.idle() if self._waiting else ():
-            if self._waiting:
-                key, job = self._waiting.popleft()
-                worker.send(job)
-                self._building[worker] = key
-
-    def _finish_ahead(self) -> None:
-        """Build all that waits, and wait for it."""
-        end = time.monotonic() + JOB_SECONDS
-        while (self._waiting or self._building) and time.monotonic() < end:
-            self.crew.first()
-            self._build_ahead(0.2)
-        self._waiting.clear()
-        self._building.clear()
+                self.preparation.add(region, trials, dims, threads)
+                self.preparation.advance(0.0)
 
     def profile(
         self, region: Region, trials: Iterable[Trial], dims: Mapping[str, int], threads: int, budget: Budget
@@ -129,7 +87,7 @@ class WorkerProfiler:
             session = _Session(self, region, given, dims, threads, budget)
             with self.crew.lock:
                 try:
-                    self._finish_ahead()
+                    self.preparation.finish()
                     return session.run()
                 except WorkersUnavailableError as error:
                     told = f"{error}; kernels are timed in this process"
@@ -172,6 +130,9 @@ class _Session:
     def __post_init__(self) -> None:
         self.started = time.perf_counter()
         self.text = region_text(self.region)
+        self.preparation = self.profiler.preparation
+        place = place_of(self.text, self.dims, self.threads)
+        self.compared = self.preparation.compared.pop(place, None)
         self.crew, self.measurer = self.profiler.crew, self.profiler.measurer
 
     def run(self) -> list[Outcome] | None:
@@ -247,12 +208,14 @@ class _Session:
             return None
         self.entries.append(_Entry(trial))
         number = len(self.entries) - 1
-        self.entries[number].built = self.profiler.ahead.pop(self._job(number)[0], None)
+        key, entry = self._job(number)[0], self.entries[number]
+        entry.built = self.preparation.built.pop(key, None)
+        entry.is_checked = entry.built is not None and key in (self.compared or ())
         return number
 
-    def _job(self, number: int) -> tuple[BuildKey, BuildJob]:
+    def _job(self, number: int) -> tuple[BuildKey, Job]:
         candidate, form = self.entries[number].trial
-        return self.profiler.build_job(self._text(form), candidate)
+        return self.preparation.build_job(self._text(form), candidate)
 
     def _text(self, form: Region) -> str:
         return self.text if form is self.region else region_text(form)
@@ -260,7 +223,8 @@ class _Session:
     # ---- comparing and timing
 
     def _opening(self) -> tuple[Any, ...]:
-        return "open", self.measurer, self.text, dict(self.dims), self.threads, self.profiler.verify
+        known = self.compared is not None
+        return "open", self.measurer, self.text, dict(self.dims), self.threads, self.profiler.verify, known
 
     def _check(self) -> None:
         """Compare all that is built with the reference."""

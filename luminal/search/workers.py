@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from luminal.errors import LuminalError
+from luminal.search.worker_loop import PATHS
 
 MODULE = "luminal.search.worker"
 START_SECONDS = 30.0
@@ -59,8 +60,8 @@ class Worker:
     def __init__(self, module: str) -> None:
         self._log, self._notes = _file(), _file()
         self.connection, theirs = Pipe()
-        root = str(Path(__file__).parents[2])
-        paths = [root, *(path for path in sys.path if path and path != root)]
+        # the program's own folders come when the worker has started: a module of theirs may have a library's name
+        root, paths = str(Path(__file__).parents[2]), os.pathsep.join(filter(None, sys.path))
         files = (theirs.fileno(), self._notes.fileno())
         try:
             self.process = subprocess.Popen(
@@ -68,7 +69,7 @@ class Worker:
                     *(sys.executable, "-P", "-X", "faulthandler", "-m", module),
                     *(str(os.getpid()), *map(str, files)),
                 ],
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+                env={**os.environ, "PYTHONPATH": root, PATHS: paths},
                 stdin=subprocess.DEVNULL,
                 stdout=self._log,
                 stderr=self._log,
@@ -80,22 +81,31 @@ class Worker:
         finally:
             theirs.close()
         self.is_ready = self.is_busy = False
+        self._noted, self._refused = (b"", 0.0), ""
+
+    @property
+    def has_news(self) -> bool:
+        """Whether it has said something, or cannot any more."""
+        return bool(self._refused) or self.connection.poll()
 
     def await_ready(self) -> None:
         """Wait until it has started; WorkersUnavailableError where it does not."""
         if self.is_ready:
             return
-        with contextlib.suppress(EOFError, OSError):
-            self.is_ready = self.connection.poll(START_SECONDS) and self.connection.recv() == "ready"
-        if not self.is_ready:
-            said = self.said()
+        if not self._refused:
+            with contextlib.suppress(EOFError, OSError):
+                self.is_ready = self.connection.poll(START_SECONDS) and self.connection.recv() == "ready"
+            if self.is_ready:
+                return
+            self._refused = self.said() or "it says nothing"
             self.stop()
-            raise WorkersUnavailableError(f"a worker does not start: {said or 'it says nothing'}")
+        raise WorkersUnavailableError(f"a worker does not start: {self._refused}")
 
     def send(self, job: tuple[Any, ...]) -> None:
         """Give it a job: the name of a method of its module's `Desk`, and its arguments."""
         assert not self.is_busy
         self.is_busy = True
+        self._noted = b"", time.monotonic()
         try:
             self.connection.send(job)
         except OSError:
@@ -107,13 +117,9 @@ class Worker:
         Raises WorkerDiedError where the process ends, or has to be ended: one run of a kernel takes longer than
         `run_seconds`, or the whole job longer than `job_seconds`.
         """
-        end, last, since = time.monotonic() + job_seconds, b"", time.monotonic()
+        end = time.monotonic() + job_seconds
         while not self.connection.poll(min(0.2, run_seconds / 4)):
-            now, note = time.monotonic(), self._note()
-            if note != last:
-                last, since = note, now
-            is_running = note and int.from_bytes(note[:8], "little", signed=True) >= 0
-            if now > end or (is_running and now - since > run_seconds):
+            if time.monotonic() > end or self.is_stuck(run_seconds):
                 raise self._died("hung")
         try:
             succeeded, result = self.connection.recv()
@@ -123,6 +129,14 @@ class Worker:
         if not succeeded:
             raise result
         return result
+
+    def is_stuck(self, run_seconds: float) -> bool:
+        """Whether one run of a kernel has been seen to take longer than so many seconds."""
+        now, note = time.monotonic(), self._note()
+        if note != self._noted[0]:
+            self._noted = note, now
+        is_running = bool(note) and int.from_bytes(note[:8], "little", signed=True) >= 0
+        return is_running and now - self._noted[1] > run_seconds
 
     def call(self, job: tuple[Any, ...], run_seconds: float, job_seconds: float) -> Any:
         """Send a job and receive its result."""
@@ -188,7 +202,7 @@ class Crew:
     def idle(self) -> list[Worker]:
         """Those that have started and have no job."""
         for worker in self.workers:
-            if not worker.is_ready and worker.connection.poll():
+            if not worker.is_ready and worker.has_news:
                 worker.await_ready()
         return [worker for worker in self.workers if worker.is_ready and not worker.is_busy]
 

@@ -11,7 +11,7 @@ import pytest
 from luminal.dialects.kernel.region_text import region_text
 from luminal.dialects.kernel.terms import Region
 from luminal.search import candidates, cut_search, region_timer
-from luminal.search.candidates import is_legal, legal_candidates, refusal
+from luminal.search.candidates import coarse_candidates, is_legal, legal_candidates, refusal
 from luminal.search.forms import Form
 from luminal.search.generate import Candidate
 from luminal.search.machine import Machine
@@ -27,6 +27,7 @@ def each_region_once() -> Iterator[None]:
     of them is legal, is told what was found before."""
     texts: dict[int, tuple[Region, str]] = {}
     firsts: dict[object, tuple[Trial | None, Enumeration]] = {}
+    prices: dict[object, list[Candidate]] = {}
     refusals: dict[object, str | None] = {}
 
     def text(region: Region) -> str:
@@ -39,13 +40,12 @@ def each_region_once() -> Iterator[None]:
         machine: Machine,
         samples: Samples,
         forms: Sequence[Form] = (),
-        coarse: bool = False,
         seen: Enumeration | None = None,
     ) -> Iterator[Trial]:
-        key = text(region), str(machine), str(samples), *(form.name for form in forms), coarse
+        key = text(region), str(machine), str(samples), *(form.name for form in forms)
         if key not in firsts:
             fresh = Enumeration()
-            firsts[key] = next(legal_candidates(region, machine, samples, forms, coarse, fresh), None), fresh
+            firsts[key] = next(legal_candidates(region, machine, samples, forms, fresh), None), fresh
         first, found = firsts[key]
         if seen is not None:
             seen.candidates += found.candidates
@@ -57,6 +57,14 @@ def each_region_once() -> Iterator[None]:
                 "more was asked for than the first candidate, which is all that is known here"
             )
 
+    def coarse(
+        region: Region, machine: Machine, samples: Samples, forms: Sequence[Form] = ()
+    ) -> list[Candidate]:
+        key = text(region), str(machine), str(samples), *(form.name for form in forms)
+        if key not in prices:
+            prices[key] = coarse_candidates(region, machine, samples, forms)
+        return prices[key]
+
     def known_refusal(region: Region, candidate: Candidate) -> str | None:
         key = text(region), str(candidate.schedule)
         if key not in refusals:
@@ -64,8 +72,8 @@ def each_region_once() -> Iterator[None]:
         return refusals[key]
 
     with pytest.MonkeyPatch.context() as patch:
-        for module in (cut_search, region_timer):
-            patch.setattr(module, "legal_candidates", first_candidate)
+        patch.setattr(cut_search, "coarse_candidates", coarse)
+        patch.setattr(region_timer, "legal_candidates", first_candidate)
         for module in (candidates, region_timer):
             patch.setattr(module, "refusal", known_refusal)
         yield

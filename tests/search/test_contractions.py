@@ -19,12 +19,11 @@ from luminal.emit_cpu.jit import Target, assembly
 from luminal.passes.place import place
 from luminal.plan.measure import HostMeasurer, host_machine
 from luminal.plan.native_kernels import KernelCompiler
-from luminal.search.candidates import legal_candidates
+from luminal.search.candidates import coarse_candidates, legal_candidates, refusal
 from luminal.search.forms import forms
 from luminal.search.generate import Candidate
 from luminal.search.machine import Dot, Machine
 from luminal.search.offset import region_with_offsets
-from luminal.search.record import Enumeration
 from luminal.search.samples import Samples
 from luminal.search.verify import first_mismatch, sample_output
 from tests.kernel.products import blocks, fields, inputs, product
@@ -112,10 +111,8 @@ def test_instructions_that_saturate_are_not_offered_beside_those_that_do_not() -
 
 def test_no_candidate_is_refused() -> None:
     for region, dims in REGIONS.values():
-        seen = Enumeration()
-        for _ in legal_candidates(region, MACHINE, Samples(dict(dims)), coarse=True, seen=seen):
-            pass
-        assert not seen.refused, seen.refused[0]
+        for candidate in coarse_candidates(region, MACHINE, Samples(dict(dims))):
+            assert refusal(region, candidate) is None, candidate
 
 
 @pytest.mark.parametrize(

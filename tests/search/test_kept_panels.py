@@ -18,7 +18,7 @@ from luminal.search.kept_panels import across, written_out
 from luminal.search.machine import Machine
 from luminal.search.samples import Samples
 from luminal.search.shapes import Contraction, Shapes, find_contraction
-from luminal.search.steps import ENTERING_SECONDS, WALKING_SECONDS, step_seconds
+from luminal.search.steps import ENTERING_SECONDS, WALKING_SECONDS, Steps
 from luminal.search.streams import Streams
 from luminal.search.tiling import Tiling, Way
 from luminal.search.trial import Trials
@@ -160,7 +160,9 @@ def test_loops_are_entered_as_often_as_those_around_them_turn() -> None:
     tiling = Tiling("i2", "i0", 1, 4, 1, pack_rows=True, swap=True, across="i2", kept=True)
     tiles = 3 * 10 * 2
     for text, entered in (("r0:* r1:* r2:*", 15), ("r0:* r1:3:unroll r2:3:unroll", 0)):
-        seconds = step_seconds(shapes, contraction, HOST, tiling, parse_factors(text))
+        seconds = Steps(shapes, contraction, HOST, parse_factors(text)).seconds(
+            tiling, tiling.covered(HOST.lanes)
+        )
         assert seconds == pytest.approx(ENTERING_SECONDS * tiles * entered)
 
 
@@ -170,11 +172,11 @@ def test_steps_from_page_to_page_are_waited_for(columns: int, far: int) -> None:
     kept = Tiling("j", "i", 2, 4, 1, pack_rows=True, swap=True, across="j", kept=True)
     panels = -(-columns // 16)
     over = parse_factors("k:*")
-    once = step_seconds(shapes, contraction, HOST, kept, over)
+    once = Steps(shapes, contraction, HOST, over).seconds(kept, kept.covered(HOST.lanes))
     assert once == pytest.approx(WALKING_SECONDS * far * panels)
     small = replace(HOST, l2=1024)
     for tiling, passes in ((kept, 1), (replace(kept, kept=False, swap=False), 2)):
-        again = step_seconds(shapes, contraction, small, tiling, over)
+        again = Steps(shapes, contraction, small, over).seconds(tiling, tiling.covered(small.lanes))
         assert again == pytest.approx(WALKING_SECONDS * far * panels * passes)
 
 

@@ -149,7 +149,7 @@ def test_a_wrong_candidate_is_an_error_with_a_script_that_repeats_it(
 
 def test_where_all_fail_the_region_is_an_error(crew: Crew) -> None:
     class Only:
-        def prepare(self, trials: Any) -> None:
+        def prepare(self, region: Region, trials: Any, dims: Mapping[str, int], threads: int) -> None:
             pass
 
         def profile(
@@ -171,6 +171,71 @@ def test_without_workers_the_program_itself_times(monkeypatch: pytest.MonkeyPatc
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         profile(profiler, region, first_trials(region))
+
+
+def test_workers_that_end_before_they_start_leave_the_timing_to_the_program(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(workers, "MODULE", "luminal.search.no_such_module")
+    region, made = small(), Crew(1)
+    made.start()
+    made.workers[0].process.wait()
+    profiler = WorkerProfiler(HostMeasurer(compiler()), made)
+    profiler.prepare(region, first_trials(region), {}, 1)
+    with pytest.warns(ProfilingWarning, match="no_such_module.*\n?.*timed in this process"):
+        assert len(profile(profiler, region, first_trials(region))) == 3
+
+
+def test_a_module_of_the_program_may_have_the_name_of_one_that_python_starts_with(tmp_path: Path) -> None:
+    (tmp_path / "enum.py").write_text("raise SystemExit('not the one')")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "path", [str(tmp_path), *sys.path])
+        made = Crew(1)
+        assert made.first().is_ready
+    made.close()
+
+
+@pytest.mark.parametrize("verify", ["full", "ordinary"])
+def test_what_is_prepared_is_built_and_compared_once(crew: Crew, verify: str) -> None:
+    regions_of = [small(), regions.softmax(8, 48)]
+    profiler = WorkerProfiler(HostMeasurer(compiler()), crew, verify=verify)
+    asked: list[str] = []
+    send = workers.Worker.send
+
+    def noting(worker: workers.Worker, job: tuple[Any, ...]) -> None:
+        asked.append(job[0])
+        send(worker, job)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(workers.Worker, "send", noting)
+        for region in regions_of:
+            profiler.prepare(region, first_trials(region, 3), {}, 2)
+        for region in regions_of:
+            found = profile(profiler, region, first_trials(region), threads=2)
+            assert len(found) == 3 and all(outcome.seconds for outcome in found)
+    assert asked.count("build") == 6 and asked.count("compare") == 2 and asked.count("open") == 2
+
+
+@pytest.mark.parametrize("fault", ["segfault", "hang", "wrong"])
+def test_what_fails_while_it_is_prepared_is_reported_by_its_session(
+    crew: Crew, fault: str, tmp_path: Path
+) -> None:
+    region, other = small(), regions.softmax(8, 48)
+    trials, others = first_trials(region), first_trials(other)
+    bad = trials[1][0].schedule
+    others = [trial for trial in others if trial[0].schedule != bad]
+    measurer, reporter = Failing(fault, str(bad)), Reporter(tmp_path, ("contract",))
+    profiler = WorkerProfiler(measurer, crew, reporter, patience=0.5)
+    profiler.prepare(region, trials[:3], {}, 1)
+    profiler.prepare(other, others[:3], {}, 1)
+    if fault == "wrong":
+        with pytest.raises(SoundnessError, match="differs from the reference"):
+            profile(profiler, region, trials)
+    else:
+        with pytest.warns(CandidateWarning):
+            outcomes = profile(profiler, region, trials)
+        assert [bool(outcome.reason) for outcome in outcomes] == [False, True, False]
+    assert all(outcome.seconds for outcome in profile(profiler, other, others))
 
 
 def test_a_worker_that_does_not_start_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
