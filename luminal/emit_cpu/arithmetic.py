@@ -213,9 +213,11 @@ def extremum(f: Function, a: Value, b: Value, dtype: DType, kind: Literal["max",
     if not dtype.is_float:
         return f.intrinsic(("s" if dtype.is_signed else "u") + kind, *f.pair(a, b))
     # What x86 has in one instruction, which gives `a` where there is a NaN: that of `b` is repaired beside the chain of
-    # a running extremum. Of two zeros either will do, but one keeps its sign, so that `nsz` would say too much.
+    # a running extremum, and fenced, as LLVM would make one comparison of both. Of two zeros either will do, but one
+    # keeps its sign, so that `nsz` would say too much.
     a, b = f.pair(a, b)
     better = f.select(f.compare("fcmp ogt" if kind == "max" else "fcmp olt", b, a), b, a)
+    better = f.intrinsic("arithmetic.fence", better)
     return f.select(f.compare("fcmp uno", b, b), b, better)
 
 

@@ -473,7 +473,7 @@ class ContractionGenerator:
         along = self._contiguous(self._largest_load(right, view.stops), contraction)
         if way.group == 1 and along is not None and self._fits(along, lanes):
             fill += [Factor(i, None) for i in sums]
-            fill += [Factor(lane, width), Factor(along, lanes, "lane")]
+            fill += [Factor(lane, vectors), Factor(lane, lanes, "tile"), Factor(along, lanes, "lane")]
         else:
             own = [i for i in reduced_indices((right,), view.stops) if i not in contraction.sums]
             fill += [Factor(i, None) for i in (*sums, *own)]

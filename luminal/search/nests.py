@@ -7,6 +7,7 @@ enumerated, each with the roofline's estimate for each of the representative siz
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from luminal.dialects.kernel.schedule import LOOP_ROLES, Buffer, Factor, Stage, Target
@@ -16,6 +17,8 @@ from luminal.search.roofline import hop_seconds, row_seconds
 from luminal.search.shapes import Shapes, below, find_contraction, looped_indices, reduced_indices
 from luminal.search.stage import Nest, Seconds, StageView, add_seconds
 
+VECTORS = (16, 8, 6, 4, 3, 2, 1)
+"""Vectors of a register tile that are computed side by side."""
 WIDE = 4
 """Vectors of a register tile above which several rows, from as many pages, are added up before they join a sum."""
 SQUARES = (8, 4, 2)
@@ -31,6 +34,10 @@ ROWS = (14, 8, 7, 4, 2, 1)
 STEP_SECONDS = 1e-9
 """What a step of a loop over a short sum, or of a scan, costs beside its work: the loop, and waiting for the step
 before."""
+ROWS_AT_ONCE, SUMS_AT_ONCE = 4, 8
+"""Rows of a block, and vectors of all of them, that are summed up along their lanes at once: none waits for another."""
+SUMMED_CYCLES = 30.0
+"""What the end of such sums takes, lane by lane, of all rows at once."""
 SCANNED, SCANNED_ROWS = (8, 4, 2, 1), (4, 2, 1)
 """Running values of a scan that are carried at once, so that they do not wait for each other: vectors, and single ones
 of several rows, of which more would be in one set of the first cache where rows are a power of two apart."""
@@ -79,7 +86,7 @@ class NestGenerator(ContractionGenerator):
                 yield from self._written_out(view, lane, outer, sums)
             unrolls = (4, 1) if lane not in sums and sums else (1,)
             for order, (rows, registers, covered), unroll in itertools.product(
-                self._orders(view, outer, sums), self._registers(view, lane, sums), unrolls
+                self._orders(view, outer, sums), self._registers(view, lane, outer, sums), unrolls
             ):
                 is_wide = covered[lane] > WIDE * lanes
                 whole = [factor.index for factor in rows if factor.extent is None]
@@ -128,13 +135,21 @@ class NestGenerator(ContractionGenerator):
             for index, extent in ((factor.index, factor.extent) for factor in loops):
                 trips.append((index, extent or -(-shapes.sizes[index] // inside.get(index, 1))))
                 inside[index] = inside.get(index, 1) * trips[-1][1]
-            return hop_seconds(shapes, view, self.machine, covered, trips)
+            return hop_seconds(shapes, view, self.machine, covered, trips) + ends(shapes)
 
-        vectors = self._row_seconds(view, view.stops, lane, covered[lane], covered)
+        def ends(shapes: Shapes) -> float:
+            """Of the sums along the lane."""
+            if lane not in reduced_indices(view.roots, view.stops):
+                return 0.0
+            rows = math.prod(-(-shapes.sizes[i] // covered.get(i, 1)) for i in view.free if i != lane)
+            return rows * SUMMED_CYCLES / self.machine.cycles_a_second
+
+        tiled = [index for index, count in covered.items() if count >= self.machine.lanes]
+        vectors = self._row_seconds(view, view.stops, lane, covered[lane], tiled)
         return add_seconds([vectors, self._each(hops)])
 
     def _registers(
-        self, view: StageView, lane: str, sums: list[str]
+        self, view: StageView, lane: str, outer: list[str], sums: list[str]
     ) -> list[tuple[list[Factor], list[Factor], dict[str, int]]]:
         """Register tiles, each with the loops between that of the lane and the tile, and with the elements that it
         covers of its indices: vectors along the lane; or a square, where something is contiguous along another index,
@@ -145,10 +160,15 @@ class NestGenerator(ContractionGenerator):
         lanes = self.machine.lanes
         across = lane not in sums and bool(sums)
         most = 4 if not across else 16 if self.machine.registers >= 32 else 8
-        tiles = [tile for tile in (16, 8, 4, 2, 1) if tile <= most]
+        tiles = [tile for tile in VECTORS if tile <= most and self._is_tile(view, lane, tile)]
         vector, found = Factor(lane, lanes, "lane"), list[tuple[list[Factor], list[Factor], dict[str, int]]]()
-        for tile in (t for t in tiles if t == 1 or self._fits_long(lane, t * lanes)):
+        for tile in tiles:
             registers = [Factor(lane, tile, "tile"), vector] if tile > 1 else [vector]
+            several = min(ROWS_AT_ONCE, SUMS_AT_ONCE // tile)
+            is_block = view.at is not None and outer and self.shapes.sizes[outer[-1]] % several == 0
+            if lane in sums and is_block:
+                rows = [Factor(outer[-1], several, "tile"), *registers]
+                found.append(([], rows, {lane: tile * lanes, outer[-1]: several}))
             found.append(([], registers, {lane: tile * lanes}))
         for index in self._turned(view, lane, sums):
             # wide pieces of rows, each of which is in other pages; or rows from end to end, as many as there are lanes
@@ -157,6 +177,12 @@ class NestGenerator(ContractionGenerator):
                 square = {lane: lanes, index: lanes}
                 found.append(([Factor(index, squares)], [Factor(index, lanes, "tile"), vector], square))
         return found
+
+    def _is_tile(self, view: StageView, lane: str, vectors: int) -> bool:
+        """Whether register tiles may have so many vectors of an index; blocks around a stage may be multiples of 3."""
+        if vectors % 3 == 0:
+            return view.at is not None and self.shapes.sizes[lane] % (vectors * self.machine.lanes) == 0
+        return vectors == 1 or self._fits_long(lane, vectors * self.machine.lanes)
 
     def _fits_long(self, index: str, block: int) -> bool:
         """Whether a block divides an index, or is so small beside it that its edge does not matter."""
@@ -236,7 +262,8 @@ class NestGenerator(ContractionGenerator):
     ) -> list[tuple[Stage, ...]]:
         """Values along the lane that a reduction and the result both need: computed again, or kept for the row."""
         choices: list[tuple[Stage, ...]] = [()]
-        if lane not in sums or lane not in view.free:
+        is_row = not outer or all(factor.index != outer[-1] for factor in along)
+        if lane not in sums or lane not in view.free or not is_row:
             return choices
         at = view.prefix + outer[-1] if outer else view.at
         for term in self._shared(view, lane)[:1]:

@@ -481,3 +481,19 @@ def test_an_extremum_keeps_the_sign_of_a_zero(monoid: str, schedule: str) -> Non
     region = elementwise(21, build)
     given = np.array([0.0, -0.0, 1.0] * 7, np.float32)
     check(region, schedule, [given], {}, exact=True)
+
+
+@pytest.mark.parametrize("monoid", ["max", "min"])
+def test_a_running_extremum_is_one_instruction_and_a_repair(monoid: str) -> None:
+    """A comparison that is joined with that for NaN would be two of them, one after the other."""
+    target = Target.avx2()
+
+    def build(table: TermTable, x: list[Term]) -> Term:
+        return table.apply(monoid, (x[0], x[1]), None, f32)
+
+    function = place(
+        elementwise(64, build, (f32, f32)), parse_schedule("out0: i:* i:8:lane"), "kernel", LICENCES
+    )
+    listing = assembly(emit_function(function, target).text, target)
+    assert f"v{monoid}ps" in listing and "vcmpunordps" in listing
+    assert not any(found in listing for found in ("vcmpltps", "vcmpgtps", "vorps"))

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from luminal.dialects.kernel.schedule import Factor, Stage
 from luminal.dialects.kernel.terms import Region
 from luminal.search.candidates import legal_candidates
 from luminal.search.generate import Candidate
@@ -22,12 +23,14 @@ SMALL = replace(MACHINE, l2=1 << 10)
 BATCH, ROWS, HEADS, WIDTH = 2, 20, 3, 16
 
 
-def attention(is_interleaved: bool = True, has_weights: bool = True, monoid: str = "sum") -> Region:
+def attention(
+    is_interleaved: bool = True, has_weights: bool = True, monoid: str = "sum", rows: int = ROWS
+) -> Region:
     """softmax(q @ k.T) @ v of heads that stand side by side in a row, or one behind the other; without the sum of the
     weights, or with another reduction of them."""
     b = Builder()
-    row, head = (HEADS * WIDTH, WIDTH) if is_interleaved else (WIDTH, ROWS * WIDTH)
-    strides = {"b": ROWS * HEADS * WIDTH, "h": head}
+    row, head = (HEADS * WIDTH, WIDTH) if is_interleaved else (WIDTH, rows * WIDTH)
+    strides = {"b": rows * HEADS * WIDTH, "h": head}
     q, k = (b.read(number, {**strides, index: row, "d": 1}) for number, index in ((0, "i"), (1, "j")))
     v = b.read(2, {**strides, "j": row, "e": 1})
     scores = b.apply("mul", b.total(b.apply("mul", q, k), "d"), b.number(0.25))
@@ -36,8 +39,8 @@ def attention(is_interleaved: bool = True, has_weights: bool = True, monoid: str
     result = b.total(b.apply("mul", weights, v), "j")
     if has_weights:
         result = b.apply("recip", result, b.total(weights, "j", monoid=monoid), variant="none")
-    extents: dict[str, Size] = {"b": BATCH, "h": HEADS, "i": ROWS, "j": ROWS, "d": WIDTH, "e": WIDTH}
-    size = BATCH * ROWS * HEADS * WIDTH
+    extents: dict[str, Size] = {"b": BATCH, "h": HEADS, "i": rows, "j": rows, "d": WIDTH, "e": WIDTH}
+    size = BATCH * rows * HEADS * WIDTH
     return b.region(
         extents, [size] * 3, [(result, {**strides, "i": row, "e": 1})], inner=(scores, highest, weights)
     )
@@ -111,3 +114,70 @@ def test_what_is_not_gathered(why: str) -> None:
     else:
         machine = replace(SMALL, l3=1 << 10)
     assert not gathered(merged(region, machine))
+
+
+def summed_at_once(found: list[Candidate]) -> list[Candidate]:
+    """Those with a stage that sums up along the lanes of several rows."""
+    return [
+        each
+        for each in found
+        if any("i:4:tile" in str(stage) and "j:8:lane" in str(stage) for stage in stages(each, "j"))
+    ]
+
+
+def stages(candidate: Candidate, lane: str) -> list[Stage]:
+    """Those of one row or of several, of which no register tile is a product."""
+    every = (*candidate.schedule.kept, *candidate.schedule.roots)
+    return [
+        s for s in every if s.factors and s.factors[-1] == Factor(lane, 8, "lane") and "@s0_" not in str(s)
+    ]
+
+
+def test_rows_of_a_block_are_summed_up_several_at_once() -> None:
+    region = attention()
+    found = summed_at_once(merged(region))
+    assert found
+    run(region, found[0])
+
+
+def test_rows_from_memory_are_summed_up_one_by_one() -> None:
+    b = Builder()
+    x = b.read(0, {"i": 64, "j": 1})
+    total = b.total(b.apply("exp2", x, variant="e"), "j")
+    region = b.region({"i": 64, "j": 64}, [4096], [(total, {"i": 1})])
+    found = [each for each, _ in legal_candidates(region, MACHINE, Samples({}))]
+    assert any(stages(each, "j") for each in found) and not summed_at_once(found)
+
+
+def test_panels_are_turned_in_registers() -> None:
+    """A square of eight columns, each read along its addends."""
+    region = attention()
+    first = next(each for each in merged(region) if "j:8:tile d:8:lane" in str(each.schedule))
+    run(region, first)
+
+
+def of_three(found: list[Candidate]) -> list[Candidate]:
+    """Those with register tiles of three vectors of rows, or of six, of what is no product over d or e."""
+    tiles = ("j:4:unroll i:3:tile i:8:lane", "j:4:block i:6:tile i:8:lane")
+    return [
+        each
+        for each in found
+        if any(
+            tile in str(stage) and "@rows" not in str(stage) for tile in tiles for stage in stages(each, "i")
+        )
+    ]
+
+
+def test_blocks_of_three_vectors_are_tiles() -> None:
+    region = attention(rows=96)  # a longer sum than is written out
+    found = of_three(merged(region))
+    assert found
+    run(region, found[0])
+
+
+def test_tiles_from_memory_are_powers_of_two() -> None:
+    b = Builder()
+    total = b.total(b.apply("exp2", b.read(0, {"i": 1, "j": 96}), variant="e"), "j")
+    region = b.region({"i": 96, "j": 64}, [96 * 64], [(total, {"i": 1})])
+    found = [each for each, _ in legal_candidates(region, MACHINE, Samples({}))]
+    assert any("i:4:tile" in str(each.schedule) for each in found) and not of_three(found)
