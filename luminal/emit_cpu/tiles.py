@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
-from xdsl.ir import Block, BlockArgument, Operation, SSAValue
+from xdsl.ir import Block, Operation, SSAValue
 
 from luminal.dialects.kernel.placed import (
     AccumulateOp,
@@ -29,7 +28,7 @@ from luminal.dialects.kernel.placed import (
 )
 from luminal.dialects.kernel.placed_base import reference_of, tile_of
 from luminal.dialects.kernel.placed_loops import ForOp, YieldOp
-from luminal.dialects.kernel.placed_types import Tile, TileAxis
+from luminal.dialects.kernel.placed_types import TileAxis
 from luminal.dialects.kernel.ranges import largest_product, range_of_value
 from luminal.dim import as_dim
 from luminal.dtype import DType
@@ -45,6 +44,7 @@ from luminal.emit_cpu.dots import Chains, dot_product
 from luminal.emit_cpu.interior import Part, always_holds, part_of
 from luminal.emit_cpu.interleave import interleaved
 from luminal.emit_cpu.jit import Target
+from luminal.emit_cpu.layouts import Layout, Product, block_of
 from luminal.emit_cpu.text import Function, Index, Lines
 from luminal.emit_cpu.transposed import quad_axis
 from luminal.emit_cpu.values import Value, constant_bits, lane_constants, lanes_of, vector_of, zero
@@ -66,38 +66,6 @@ def is_false(value: Value) -> bool:
     return value.text in ("false", "splat (i1 false)")
 
 
-@dataclass(frozen=True, slots=True)
-class _Layout:
-    """Where a value belongs: its block, its axes outside of vectors, and those of its vectors."""
-
-    block: Block
-    outside: tuple[TileAxis, ...]
-    vector: tuple[TileAxis, ...]
-
-    @staticmethod
-    def of(value: SSAValue) -> _Layout:
-        axes = tile_of(value).axes
-        outside = tuple(axis for axis in axes if not axis.in_vector)
-        return _Layout(_block(value), outside, tuple(axis for axis in axes if axis.in_vector))
-
-
-@dataclass(frozen=True, slots=True)
-class _Product:
-    """What all coordinates of a contraction have in common; `rest`: the places along the axes that it sums over."""
-
-    total: SSAValue
-    factors: tuple[SSAValue, SSAValue]
-    mask: SSAValue | None
-    tile: Tile
-    rest: list[Point]
-    group: tuple[TileAxis, ...]
-
-    @staticmethod
-    def of(op: ContractOp) -> _Product:
-        group = tuple(axis for axis in op.summed if axis.group)
-        return _Product(op.accumulator, (op.left, op.right), op.mask, op.tile, points(op.summed), group)
-
-
 class TileWriter(AccessWriter):
     """Writes tiles into one LLVM function."""
 
@@ -116,8 +84,8 @@ class TileWriter(AccessWriter):
         self.open: list[Block] = []
         self.depths: dict[SSAValue, int] = {}
         self.chains: Chains = {}
-        self._layouts: dict[SSAValue, _Layout] = {}
-        self._products: dict[ContractOp, _Product] = {}
+        self._layouts: dict[SSAValue, Layout] = {}
+        self._products: dict[ContractOp, Product] = {}
 
     @contextmanager
     def knowing(self, held: set[ApplyOp], failed: set[ApplyOp]) -> Generator[None]:
@@ -142,7 +110,7 @@ class TileWriter(AccessWriter):
     def bind_whole(self, value: SSAValue, results: Sequence[Value]) -> int:
         """Give a value its coordinates from the front of `results`; how many they were."""
         coordinates = points(tile_of(value).axes)
-        frame = self.frames[_block(value)]
+        frame = self.frames[block_of(value)]
         for point, result in zip(coordinates, results, strict=False):
             frame[value, tuple(point.values())] = result
         return len(coordinates)
@@ -215,10 +183,10 @@ class TileWriter(AccessWriter):
             frame[result, place] = computed
         return frame[value, place]
 
-    def _layout(self, value: SSAValue) -> _Layout:
+    def _layout(self, value: SSAValue) -> Layout:
         found = self._layouts.get(value)
         if found is None:
-            found = self._layouts[value] = _Layout.of(value)
+            found = self._layouts[value] = Layout.of(value)
         return found
 
     def wide(self, value: SSAValue, point: Point, axes: tuple[TileAxis, ...]) -> Value:
@@ -274,7 +242,7 @@ class TileWriter(AccessWriter):
         group = None if axis is None else self.load_turned(op, point, axis)
         if axis is None or group is None:
             return self.load(op, point)
-        frame = self.frames[_block(op.result)]
+        frame = self.frames[block_of(op.result)]
         frame |= {
             (op.result, tuple({**point, axis: place}.values())): value for place, value in group.items()
         }
@@ -363,7 +331,7 @@ class TileWriter(AccessWriter):
     def _contract(self, op: ContractOp, point: Point) -> Value:
         product = self._products.get(op)
         if product is None:
-            product = self._products[op] = _Product.of(op)
+            product = self._products[op] = Product.of(op)
         f, axes, dtype = self.f, product.tile.vector, product.tile.dtype
         total = self.wide(product.total, point, axes)
         for rest in product.rest:
@@ -379,7 +347,7 @@ class TileWriter(AccessWriter):
             total = self._masked(self._mask(product.mask, place), new, total)
         return total
 
-    def _dot(self, product: _Product, point: Point, axes: tuple[TileAxis, ...], total: Value) -> Value:
+    def _dot(self, product: Product, point: Point, axes: tuple[TileAxis, ...], total: Value) -> Value:
         """The products of a group added to each lane; where the mask does not hold both factors are zero, so that no
         NaN comes of them."""
         mask = self._mask(product.mask, point)
@@ -479,14 +447,6 @@ class TileWriter(AccessWriter):
 def guard_is_trivial(op: GuardOp) -> bool:
     """Whether the trip count of the innermost loop already says what the guard says."""
     return not op.tile.axes and op.outer[-1:] == [1]
-
-
-def _block(value: SSAValue) -> Block:
-    if isinstance(value, BlockArgument):
-        return value.block
-    block = value.owner.parent_block() if isinstance(value.owner, Operation) else None
-    assert block is not None
-    return block
 
 
 def _vector_of_user(op: Operation) -> tuple[TileAxis, ...]:

@@ -220,8 +220,10 @@ def choice_of(candidate: Candidate, seconds: float | None, machine: Machine) -> 
     if seconds is None or seconds < 2 * CALL_SECONDS:
         return Choice(candidate.schedule, candidate.cost, candidate.form)
     grid = max(1, candidate.estimate.grid)
-    cost = int((seconds - CALL_SECONDS) * 1e9 * min(machine.threads, grid) / grid)
-    return Choice(candidate.schedule, max(1, cost), candidate.form)
+    cost = max(1, int((seconds - CALL_SECONDS) * 1e9 * min(machine.threads, grid) / grid))
+    # it decides about threads alone: where the model is near enough, the kernel that was timed is the one that is kept
+    is_near = cost <= 2 * candidate.cost and candidate.cost <= 2 * cost
+    return Choice(candidate.schedule, candidate.cost if is_near else cost, candidate.form)
 
 
 def timings_of(

@@ -79,10 +79,9 @@ def hostile_data(region: Region, dims: Mapping[str, int], number: int) -> list[A
             arguments[position] = _sprinkled(arguments[position], dtype, length, draw)
     elif floats:
         position = floats[number // len(KINDS) % len(floats)]
-        chosen = arguments[position] = arguments[position].copy()
-        if kind == "large":
-            chosen *= chosen.dtype.type(LARGE)
-        elif chosen.size:
+        before = arguments[position]
+        chosen = arguments[position] = before * before.dtype.type(LARGE) if kind == "large" else before.copy()
+        if kind == "masked" and chosen.size:
             start = int(draw.integers(0, chosen.size))
             chosen[start : start + min(2 * length, max(1, chosen.size // 3))] = float("-inf")
     try:
@@ -198,6 +197,8 @@ def _sprinkled(values: Array, dtype: DType, length: int, draw: np.random.Generat
     """Special values here and there: few enough that most sums have none."""
     if not values.size:
         return values
+    if values.size > PERIOD:
+        return np.resize(_sprinkled(values[:PERIOD], dtype, length, draw), values.shape)
     values = values.copy()
     count = draw.binomial(values.size, min(0.125, 0.25 / length))
     places = draw.integers(0, values.size, count)
