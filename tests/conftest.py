@@ -12,6 +12,7 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 import pytest
 import torch
 import torch._dynamo
+import torch._dynamo.guards
 from hypothesis import HealthCheck, settings
 
 from luminal.plan import choosers
@@ -35,6 +36,8 @@ def pytest_configure(config: pytest.Config) -> None:
     del config
     # Past its limit of recompilations Dynamo would run eager in silence: eager compared with eager.
     torch._dynamo.config.fail_on_recompile_limit_hit = True
+    # Each compilation would empty the caches and time its guards once, for a figure that nobody looks at here.
+    torch._dynamo.guards.profile_guard_manager = lambda *_: 0.0
     # The first candidate of each kernel, untimed: the same program at each run. Tests of the search have a
     # budget of their own.
     choosers.BUDGETS = {**choosers.BUDGETS, "default": Budget(candidates=1)}
