@@ -27,9 +27,11 @@ EAGER_FACTOR = 2.0
 
 @dataclass(frozen=True)
 class Comparison:
-    """`error`: the largest against f64, over the largest magnitude of each result; `wrong`: a reason, or ""."""
+    """`error`: the largest against f64, over the largest magnitude of each result; `rms`: the root of the mean square,
+    which one ill-conditioned element does not decide; `wrong`: a reason, or ""."""
 
     error: float
+    rms: float
     wrong: str = ""
 
 
@@ -37,14 +39,16 @@ def compare(result: Path, eager: Path, exact: Path, dtype: str) -> Comparison:
     """The results of one contender, as files of NumPy."""
     found, plain, wanted = _read(result), _read(eager), _read(exact)
     if [each.shape for each in found] != [each.shape for each in plain]:
-        return Comparison(math.inf, f"its results are {_shapes(found)}, eager's are {_shapes(plain)}")
-    worst, wrong = 0.0, ""
+        return Comparison(
+            math.inf, math.inf, f"its results are {_shapes(found)}, eager's are {_shapes(plain)}"
+        )
+    worst, rms, wrong = 0.0, 0.0, ""
     for mine, theirs, true in zip(found, plain, wanted, strict=True):
         error, allowed = error_of(mine, theirs, true, TOLERANCE[dtype])
-        worst = max(worst, error)
+        worst, rms = max(worst, error), max(rms, rms_of(mine, true))
         if error > allowed and not wrong:
             wrong = f"wrong: it errs by {error:.2e} of the largest magnitude, {allowed:.0e} is allowed"
-    return Comparison(worst, wrong)
+    return Comparison(worst, rms, wrong)
 
 
 def error_of(mine: Array, eager: Array, exact: Array, tolerance: float) -> tuple[float, float]:
@@ -64,6 +68,16 @@ def error_of(mine: Array, eager: Array, exact: Array, tolerance: float) -> tuple
         return float(np.max(np.abs(values[is_finite] - exact[is_finite]), initial=0.0)) / scale
 
     return largest(mine), max(tolerance, EAGER_FACTOR * largest(eager))
+
+
+def rms_of(mine: Array, exact: Array) -> float:
+    """The root of the mean square of the error, over the largest finite magnitude of the result in f64."""
+    is_finite = np.isfinite(exact) & np.isfinite(mine)
+    if not is_finite.any():
+        return 0.0
+    errors = mine[is_finite].astype(np.float64) - exact[is_finite]
+    scale = float(np.max(np.abs(exact[is_finite]))) or 1.0
+    return math.sqrt(float(np.mean(errors * errors))) / scale
 
 
 def _read(file: Path) -> list[Array]:

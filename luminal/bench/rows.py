@@ -14,7 +14,7 @@ Row = Mapping[str, Any]
 PACKAGES = (
     "torch", "numpy", "llvmlite", "xdsl", "luminal", "onnxruntime", "jax", "tinygrad", "llama_cpp_python",
 )  # fmt: skip
-HEADINGS = ("spread", "of the roof", "bound by", "error / eager's", "remarks")
+HEADINGS = ("spread", "of the roof", "bound by", "error / eager's", "rms / eager's", "remarks")
 
 
 def best_peer(row: Row) -> str | None:
@@ -67,8 +67,11 @@ def _phrase(reason: str) -> str:
 def cells(row: Row, peers: Sequence[str]) -> list[str]:
     """A row as text: case, dtype, threads, the peers' ms, Luminal's, speed-up, and HEADINGS."""
     bound = roof(row)
-    fraction, errors = roof_fraction(row, row["luminal_ms"]), row["error_f64"]
-    relative = errors["luminal"] / max(errors["eager"], 1e-300) if "luminal" in errors else None
+    fraction = roof_fraction(row, row["luminal_ms"])
+    largest, rms = (
+        errors["luminal"] / max(errors["eager"], 1e-300) if "luminal" in errors else None
+        for errors in (row["error_f64"], row["rms_f64"])
+    )
     return [
         row["case"],
         row["dtype"],
@@ -79,7 +82,8 @@ def cells(row: Row, peers: Sequence[str]) -> list[str]:
         f"{max(row['spread'].values(), default=0.0):.0%}",
         number(fraction if bound[0] else None, "{:.2f}"),
         bound[1] if bound[0] else "",
-        number(relative, "{:.2f}"),
+        number(largest, "{:.2f}"),
+        number(rms, "{:.2f}"),
         remarks(row),
     ]
 

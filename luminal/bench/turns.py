@@ -69,6 +69,7 @@ class Found:
 
     first_call: dict[str, float] = field(default_factory=dict[str, float])
     errors: dict[str, float] = field(default_factory=dict[str, float])
+    rms: dict[str, float] = field(default_factory=dict[str, float])
     notes: dict[str, str] = field(default_factory=dict[str, str])
     failed: dict[str, str] = field(default_factory=dict[str, str])
     left_out: dict[str, str] = field(default_factory=dict[str, str])
@@ -115,7 +116,7 @@ def run_case(
         if work is None or contender.name not in found.first_call:
             continue
         comparison = compare(contender.results, eager.results, exact, case.dtype)
-        found.errors[contender.name] = comparison.error
+        found.errors[contender.name], found.rms[contender.name] = comparison.error, comparison.rms
         if comparison.wrong:
             found.failed[contender.name] = comparison.wrong
         else:
@@ -135,6 +136,7 @@ def run_case(
         "notes": {name: note for name, note in found.notes.items() if note},
         "first_call_seconds": found.first_call,
         "error_f64": found.errors,
+        "rms_f64": found.rms,
         "spread": {name: spread(values) for name, values in found.times.items()},
         "cpu_ms": {name: round(statistics.median(values), 5) for name, values in found.cpu.items()},
         "load": [round(load, 2), round(os.getloadavg()[0], 2)],

@@ -13,7 +13,7 @@ import pytest
 from benchmarks import to_markdown
 from luminal.bench import rows as bench_rows
 from luminal.bench.case import BenchmarkError, load_suite, suite_file
-from luminal.bench.check import compare, error_of
+from luminal.bench.check import compare, error_of, rms_of
 from luminal.bench.page import page
 from luminal.bench.process import Process
 from luminal.cli import main
@@ -103,6 +103,7 @@ def test_rows_of_the_json_file_and_the_page(tmp_path: Path, capsys: pytest.Captu
         assert row["luminal_ms"] > 0 and row["peers"].keys() == {"eager"} and row["peers"]["eager"] > 0
         assert row["first_call_seconds"]["luminal"] > 0 and row["cpu_ms"]["luminal"] > 0
         assert row["error_f64"]["luminal"] < 1e-5 and not row["failed"] and not row["left_out"]
+        assert 0 < row["rms_f64"]["luminal"] < row["error_f64"]["luminal"]
         assert row["gflop"] == pytest.approx(2e-9 * 6 * 192) and row["peak_gflops"] > 1
         # 6 rows of 8 and of 4, and the parameters
         assert row["mbytes"] == pytest.approx(4e-6 * (6 * 12 + 8 * 16 + 16 + 16 * 4 + 4))
@@ -201,6 +202,9 @@ def test_errors_are_measured_against_f64() -> None:
     eager = exact.astype(np.float32)
     right = eager + np.array([1e-3, 0, 0, 0], np.float32)
     assert error_of(right, eager, exact, 2e-5) == (pytest.approx(1e-5, rel=0.1), 2e-5)
+    # of the two that are finite, one errs
+    assert rms_of(right, exact) == pytest.approx(1e-5 / math.sqrt(2), rel=0.1)
+    assert rms_of(np.full(2, np.nan), np.ones(2)) == 0.0
     # where eager errs, twice its error is allowed
     assert error_of(eager, right, exact, 1e-6)[1] == pytest.approx(2e-5, rel=0.1)
     for place, value in ((0, math.nan), (2, -math.inf), (3, 1.0)):
