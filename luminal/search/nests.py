@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from luminal.dialects.kernel.schedule import LOOP_ROLES, Buffer, Factor, Stage, Target
 from luminal.dialects.kernel.terms import Term
 from luminal.search.contractions import PARTIAL_STEPS, ContractionGenerator
-from luminal.search.roofline import hop_seconds, row_seconds
+from luminal.search.roofline import LINE_BYTES, hop_seconds, row_seconds
 from luminal.search.shapes import Shapes, below, find_contraction, looped_indices, reduced_indices
 from luminal.search.stage import Nest, Seconds, StageView, add_seconds
 
@@ -175,8 +175,16 @@ class NestGenerator(ContractionGenerator):
             wide = (count for count in SQUARES if self._fits(index, count * lanes))
             for squares in dict.fromkeys((next(wide, None), None)):
                 square = {lane: lanes, index: lanes}
-                found.append(([Factor(index, squares)], [Factor(index, lanes, "tile"), vector], square))
+                loops = [Factor(index, squares), *self._lines(view, lane)]
+                found.append((loops, [Factor(index, lanes, "tile"), vector], square))
         return found
+
+    def _lines(self, view: StageView, lane: str) -> list[Factor]:
+        """A loop over the vectors of a cache line, where it has several: what is left of a line may be gone when it is
+        wanted behind those of many other rows."""
+        vectors = LINE_BYTES // (self.machine.lanes * view.roots[0].dtype.size_bytes)
+        has_several = vectors > 1 and self._fits(lane, vectors * self.machine.lanes)
+        return [Factor(lane, vectors)] if has_several else []
 
     def _is_tile(self, view: StageView, lane: str, vectors: int) -> bool:
         """Whether register tiles may have so many vectors of an index; blocks around a stage may be multiples of 3."""

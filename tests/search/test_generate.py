@@ -222,10 +222,18 @@ def first_schedule(text: str, machine: Machine) -> str:
     return str(Generator(region, machine, Shapes(region, {})).candidates()[0].schedule)
 
 
-@pytest.mark.parametrize("lanes, registers", [(4, 32), (8, 16), (16, 32)])
-def test_what_is_read_across_its_rows_is_transposed_in_registers(lanes: int, registers: int) -> None:
+@pytest.mark.parametrize("lanes, registers, line", [(4, 32, "j:4 "), (8, 16, "j:2 "), (16, 32, "")])
+def test_what_is_read_across_its_rows_is_transposed_in_registers(
+    lanes: int, registers: int, line: str
+) -> None:
+    """In whole lines of the cache, where those hold several vectors."""
     first = first_schedule(TRANSPOSED, Machine(lanes, registers))
-    assert first == f"out0: i:*:parallel@i j:* i:8 i:{lanes}:tile j:{lanes}:lane"
+    assert first == f"out0: i:*:parallel@i j:* i:8 {line}i:{lanes}:tile j:{lanes}:lane"
+
+
+def test_lines_that_do_not_divide_a_row_are_not_walked_as_a_whole() -> None:
+    first = first_schedule(TRANSPOSED.replace("2048", "2040"), Machine(8, 16))
+    assert "i:8:tile j:8:lane" in first and "j:2 " not in first
 
 
 CHANNELS_LAST = """\
