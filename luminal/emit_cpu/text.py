@@ -13,6 +13,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Union
 
+from luminal.emit_cpu.rare import Rare
 from luminal.emit_cpu.values import (
     Operand,
     Value,
@@ -30,7 +31,7 @@ from luminal.emit_cpu.values import (
 )
 
 Index = Value | int
-Lines = list[Union[str, "Lines"]]
+Lines = list[Union[str, Rare, "Lines"]]
 """Instructions in order; a nested list is a place that may still grow after what follows it was written."""
 
 
@@ -49,12 +50,13 @@ FOLD: dict[str, Callable[[int, int], int]] = {
 RIGHT_IDENTITY = {"add": 0, "sub": 0, "mul": 1, "sdiv": 1, "udiv": 1, "shl": 0}
 
 
-def _flat(lines: Lines) -> Iterator[str]:
+def flat(lines: Lines) -> Iterator[str]:
+    """All text in order, of places and of paths too."""
     for line in lines:
         if isinstance(line, str):
             yield line
         else:
-            yield from _flat(line)
+            yield from line.code if isinstance(line, Rare) else flat(line)
 
 
 UNITS = frozenset(
@@ -102,7 +104,7 @@ class Module:
         yield written
         signature = ", ".join(f"{type_} %{parameter}" for type_, parameter in parameters)
         head = f"define {linkage} {result} @{name}({signature}) {attributes} {{"
-        self.functions[name] = "\n".join([head, "entry:", *written.allocas, *_flat(written.body), "}"])
+        self.functions[name] = "\n".join([head, "entry:", *written.allocas, *flat(written.body), "}"])
 
     def text(self) -> str:
         nodes = [f"!{number} = {text}" for number, text in enumerate(self.metadata)]
@@ -457,3 +459,17 @@ class Function:
             self.define(a.type, f"phi {a.type} [ {a.text}, %{left_block} ], [ {b.text}, %{right_block} ]")
             for a, b in zip(left, right, strict=True)
         ]
+
+    def rarely(self, condition: Value, write: Callable[[], Value], usual: Value) -> Value:
+        """What straight-line code gives where the condition holds, which is seldom, and else `usual`. The code may also
+        be run where it does not hold, since another path's does, and must give `usual` there."""
+        lines: Lines = []
+        with self.at(lines):
+            value = write()
+        result = Value(usual.type, "%" + self.fresh())
+        straight = tuple(line for line in lines if isinstance(line, str))
+        assert len(straight) == len(lines), "a path that is seldom taken must be straight-line code"
+        rare = Rare(self.fresh("rare"), (condition,), straight, ((result, usual, value),))
+        self.lines.append(rare)
+        self.block = rare.last_block
+        return result

@@ -42,7 +42,7 @@ from luminal.emit_cpu.arithmetic import (
 )
 from luminal.emit_cpu.dots import Chains, dot_product
 from luminal.emit_cpu.interior import Part, always_holds, part_of
-from luminal.emit_cpu.interleave import interleaved
+from luminal.emit_cpu.interleave import interleaved, last_block
 from luminal.emit_cpu.jit import Target
 from luminal.emit_cpu.layouts import Layout, Product, block_of
 from luminal.emit_cpu.text import Function, Index, Lines
@@ -425,7 +425,9 @@ class TileWriter(AccessWriter):
                 chains.append([])
                 with self.f.at(chains[-1]):
                     self.value(value, point)
-            self.f.lines += interleaved(chains)
+            merged = interleaved(chains)
+            self.f.lines += merged
+            self.f.block = last_block(merged) or self.f.block
 
     # Stores
 

@@ -237,11 +237,13 @@ def logarithm(f: Function, x: Value, base: Literal["2", "e", "10"]) -> Value:
     return f.select(usual, result, special)
 
 
-def _by_libm(f: Function, x: Value, name: str) -> Value:
-    """sin or cos through C's library in f64, lane by lane, in a function of its own off the fast path."""
+def _by_libm(f: Function, x: Value, name: str, usual: Value) -> Value:
+    """sin or cos, lane by lane: where the argument is huge through C's library in f64, else `usual`; in a function of
+    its own off the fast path."""
     own = f"luminal_{name}_{suffix_of(x.type)}"
     if own not in f.module.functions:
-        with f.module.function(own, [(x.type, "x")], x.type, "internal", "noinline cold nounwind") as g:
+        parameters = [(x.type, "x"), (x.type, "usual")]
+        with f.module.function(own, parameters, x.type, "internal", "noinline cold nounwind") as g:
 
             def one(lane: Value) -> Value:
                 if lane.type == "double":
@@ -250,8 +252,13 @@ def _by_libm(f: Function, x: Value, name: str) -> Value:
                     "fptrunc", g.external("double", name, g.convert("fpext", lane, "double")), "float"
                 )
 
-            g.ret(g.each_lane(one, g.parameters["x"]))
-    return f.call(x.type, own, [x])
+            exact = g.each_lane(one, g.parameters["x"])
+            g.ret(g.select(_is_huge(g, g.parameters["x"]), exact, g.parameters["usual"]))
+    return f.call(x.type, own, [x, usual])
+
+
+def _is_huge(f: Function, x: Value) -> Value:
+    return f.compare("fcmp oge", f.intrinsic("fabs", x), FORMATS[element_of(x.type)].sin_limit)
 
 
 def sine(f: Function, x: Value, phase: Literal["sin", "cos"]) -> Value:
@@ -259,29 +266,26 @@ def sine(f: Function, x: Value, phase: Literal["sin", "cos"]) -> Value:
     type_, format_ = x.type, FORMATS[element_of(x.type)]
     integer = with_element(type_, _integer(format_))
     size = f.intrinsic("fabs", x)
-
-    def fast() -> Value:
-        magic = constant(type_, 1.5 * 2.0**format_.fraction)
-        shifted = f.fma(size, TWO_OVER_PI, magic)
-        n, r = f.op("fsub", shifted, magic), size
-        for part in format_.half_pi:
-            r = f.fma(n, constant(type_, -part), r)
-        s = f.op("fmul", r, r)
-        sin = f.fma(f.op("fmul", r, s), _horner(f, s, format_.sin), r)
-        half = f.op("fmul", s, 0.5)
-        most = f.op("fsub", 1.0, half)
-        lost = f.op("fsub", f.op("fsub", 1.0, most), half)
-        cos = f.op("fadd", most, f.fma(f.op("fmul", s, s), _horner(f, s, format_.cos), lost))
-        quadrant = f.bitcast(shifted, integer)
-        if phase == "cos":
-            quadrant = f.op("add", quadrant, 1)
-        odd = f.compare("icmp ne", f.op("and", quadrant, 1), 0)
-        sign = f.op("shl", f.op("and", quadrant, 2), format_.bits - 2)
-        if phase == "sin":
-            sign_bit = constant_bits(integer, 1 << (format_.bits - 1))
-            sign = f.op("xor", sign, f.op("and", f.bitcast(x, integer), sign_bit))
-        return f.bitcast(f.op("xor", f.bitcast(f.select(odd, cos, sin), integer), sign), type_)
-
-    huge = f.compare("fcmp oge", size, format_.sin_limit)
+    magic = constant(type_, 1.5 * 2.0**format_.fraction)
+    shifted = f.fma(size, TWO_OVER_PI, magic)
+    n, r = f.op("fsub", shifted, magic), size
+    for part in format_.half_pi:
+        r = f.fma(n, constant(type_, -part), r)
+    s = f.op("fmul", r, r)
+    sin = f.fma(f.op("fmul", r, s), _horner(f, s, format_.sin), r)
+    half = f.op("fmul", s, 0.5)
+    most = f.op("fsub", 1.0, half)
+    lost = f.op("fsub", f.op("fsub", 1.0, most), half)
+    cos = f.op("fadd", most, f.fma(f.op("fmul", s, s), _horner(f, s, format_.cos), lost))
+    quadrant = f.bitcast(shifted, integer)
+    if phase == "cos":
+        quadrant = f.op("add", quadrant, 1)
+    odd = f.compare("icmp ne", f.op("and", quadrant, 1), 0)
+    sign = f.op("shl", f.op("and", quadrant, 2), format_.bits - 2)
+    if phase == "sin":
+        sign_bit = constant_bits(integer, 1 << (format_.bits - 1))
+        sign = f.op("xor", sign, f.op("and", f.bitcast(x, integer), sign_bit))
+    usual = f.bitcast(f.op("xor", f.bitcast(f.select(odd, cos, sin), integer), sign), type_)
+    huge = _is_huge(f, x)
     some = f.reduce("or", huge) if lanes_of(type_) else huge
-    return f.choose(some, lambda: [_by_libm(f, x, phase)], lambda: [fast()])[0]
+    return f.rarely(some, lambda: _by_libm(f, x, phase, usual), usual)

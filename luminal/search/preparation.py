@@ -74,11 +74,15 @@ class Preparation:
             self._builds.append((key, job))
             keys.append((key, bool(candidate.form)))
             longest = max(longest, candidate.estimate.core_seconds)
+        if not keys:
+            return
         place = place_of(region_text(region), dims, threads)
         self._regions.append(_Waiting(place, dict(dims), keys, self.patience + SLOWER * longest))
 
     def advance(self, seconds: float) -> None:
-        """Take in what workers have done, waiting so long for it, and hand out what waits."""
+        """Take in what workers have done, waiting so long for it, and hand out what waits. What another compilation has
+        broken off is left out."""
+        self._running = {worker: job for worker, job in self._running.items() if worker in self.crew.workers}
         finished = self.crew.wait(self._running, seconds)
         stuck = [worker for worker in self._running if worker not in finished and self._is_stuck(worker)]
         for worker in (*finished, *stuck):

@@ -88,6 +88,7 @@ class WorkerProfiler:
             with self.crew.lock:
                 try:
                     self.preparation.finish()
+                    self.crew.settle()  # what is left was asked for by a compilation that has not come to take it
                     return session.run()
                 except WorkersUnavailableError as error:
                     told = f"{error}; kernels are timed in this process"

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import re
+from functools import partial
 
 import numpy as np
 
-from luminal.emit_cpu.interleave import interleaved
+from luminal.emit_cpu.interleave import interleaved, last_block
 from luminal.emit_cpu.jit import Target, assembly, compile_object, load_object
-from luminal.emit_cpu.text import Lines, Module
+from luminal.emit_cpu.text import Function, Lines, Module, flat
+from luminal.emit_cpu.values import Value
 from tests.emit_cpu.kernels import HOST
 
 AVX2 = Target.avx2()
@@ -34,6 +36,51 @@ def test_code_with_branches_stays_in_order() -> None:
         *SECOND,
         ["  %e1 = load float, ptr %p"],
     ]
+
+
+def _tenfold(f: Function, x: Value, wanted: Value, usual: Value) -> Value:
+    return f.select(wanted, f.op("fmul", x, -10.0), usual)
+
+
+def test_rare_paths_of_all_chains_are_one_branch() -> None:
+    module = Module()
+    chains: list[Lines] = []
+    with module.function("each", [("float", "x"), ("float", "y")], "float") as f:
+        values: list[Value] = []
+        for x in f.parameters.values():
+            chains.append([])
+            with f.at(chains[-1]):
+                usual = f.op("fadd", x, x)
+                negative = f.compare("fcmp olt", x, 0.0)
+                rare = partial(_tenfold, f, x, negative, usual)
+                value = f.rarely(negative, rare, usual)
+                values.append(f.op("fmul", value, 3.0) if len(chains) == 1 else value)
+        merged = interleaved(chains)
+        f.lines += merged
+        f.block = last_block(merged) or f.block
+        f.ret(f.op("fadd", *values))
+    assert sum(line.count("br i1") for line in flat(merged)) == 1
+    library = load_object(compile_object(module.text(), HOST), ["each"])
+    run = ctypes.CFUNCTYPE(ctypes.c_float, ctypes.c_float, ctypes.c_float)(library["each"])
+    found = [run(x, y) for x in (1.0, -1.0) for y in (1.0, -1.0)]
+    assert found == [6.0 + 2.0, 6.0 + 10.0, 30.0 + 2.0, 30.0 + 10.0]
+
+
+def test_a_rare_path_waits_for_what_it_reads_of_another() -> None:
+    """The second chain goes on from what the first one gives, so that there are two branches."""
+    module = Module()
+    with module.function("both", [("float", "x")], "float") as f:
+        (x,) = f.parameters.values()
+        chains: list[Lines] = [[], []]
+        value = x
+        for chain in chains:
+            with f.at(chain):
+                negative = f.compare("fcmp olt", value, 1.0)
+                value = f.rarely(negative, partial(f.op, "fadd", value, 1.0), value)
+        merged = interleaved(chains)
+    assert sum(line.count("br i1") for line in flat(merged)) == 2
+    assert last_block(merged) == f.block
+    assert last_block(FIRST) is None
 
 
 def polynomial(constants_in_memory: bool) -> str:

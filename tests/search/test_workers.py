@@ -216,6 +216,23 @@ def test_what_is_prepared_is_built_and_compared_once(crew: Crew, verify: str) ->
     assert asked.count("build") == 6 and asked.count("compare") == 2 and asked.count("open") == 2
 
 
+def test_a_region_without_candidates_asks_for_nothing(crew: Crew) -> None:
+    """As where the database remembers its choice."""
+    crew.first()
+    WorkerProfiler(HostMeasurer(compiler()), crew).prepare(small(), [], {}, 1)
+    assert not crew.busy()
+
+
+def test_what_a_compilation_has_left_to_the_workers_is_in_nobodys_way(crew: Crew) -> None:
+    region, other = small(), regions.softmax(8, 48)
+    first, second = (WorkerProfiler(HostMeasurer(compiler()), crew) for _ in range(2))
+    crew.first()
+    first.prepare(other, first_trials(other, 3), {}, 1)
+    assert crew.busy()
+    assert len(profile(second, region, first_trials(region))) == 3
+    assert len(profile(first, other, first_trials(other))) == 3, "it is built again"
+
+
 @pytest.mark.parametrize("fault", ["segfault", "hang", "wrong"])
 def test_what_fails_while_it_is_prepared_is_reported_by_its_session(
     crew: Crew, fault: str, tmp_path: Path
