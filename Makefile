@@ -1,6 +1,7 @@
 # make run      install, then the sentence search example
 # make install  the environment .venv alone
 # make test     install, linters, types and tests (what .ci/run calls)
+# make nightly  the tests that make test has no time for
 # make lint     linters and types alone
 # Needs Python 3.11 or newer, a C library and the package registry. Another interpreter: make PYTHON=python3.12 run
 
@@ -12,7 +13,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check --no-input
 LIMITS := --constraint requirements/constraints.txt
 JOBS   ?= 2
 
-.PHONY: install run test lint clean
+.PHONY: install run test nightly lint clean
 
 install: $(STAMP)
 
@@ -35,6 +36,9 @@ lint: $(STAMP)
 
 test: lint
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup
+
+nightly: $(STAMP)
+	$(BIN)/python -m pytest -n $(JOBS) -m nightly
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info

@@ -138,6 +138,7 @@ _ALIASES: dict[str, DType] = {
     "int": i32,
     "short": i16,
 }
+_OF_NUMPY: dict[np.dtype[Any], DType] = {d.numpy: d for d in DTYPES.values()}
 DTypeLike = Union[str, DType, "np.dtype[Any]", "torch.dtype", type]
 
 
@@ -145,6 +146,8 @@ def dtype_of(value: DTypeLike) -> DType:
     """The DType of a name ("f32", "float32"), a DType, a NumPy dtype or scalar type, or a torch dtype."""
     if isinstance(value, DType):
         return value
+    if isinstance(value, np.dtype) and value in _OF_NUMPY:
+        return _OF_NUMPY[value]
     if isinstance(value, str):
         name = value.removeprefix("torch.")
     elif type(value).__module__ == "torch":

@@ -131,10 +131,13 @@ class LocalProfiler:
                 session.renew(seed)
             return session.time(runs, budget.timing * len(runs))
 
-        for candidate, form in trials:
+        def is_spent() -> bool:
             is_late = len(runs) >= budget.least and time.perf_counter() - started > budget.seconds
-            if len(runs) >= budget.candidates or is_late:
-                break
+            return len(runs) >= budget.candidates or is_late
+
+        given = iter(trials)  # asking for one more than is taken would place it
+        while not is_spent() and (trial := next(given, None)) is not None:
+            candidate, form = trial
             number = len(runs)
             tried.append((candidate, form))
             runs[number] = self.measurer.compile(form, candidate.schedule, candidate.cost)

@@ -61,6 +61,10 @@ def axes_of(region: Region) -> dict[str, int]:
     return axes
 
 
+Key = tuple[Term, tuple[tuple[int, ...], ...]]
+"""A term, and the shape of what each of its free indices is bound to, in the order of the term's own set."""
+
+
 class Evaluator:
     """Values of terms over (points, axes of the bound indices in use); `axes`: those of `axes_of`, where known."""
 
@@ -83,7 +87,7 @@ class Evaluator:
         self.rank = 1 + max(self.axes.values(), default=0)
         self.env = {index: points.reshape(-1, *[1] * (self.rank - 1)) for index, points in chosen.items()}
         self.carries: dict[tuple[int, int], Array] = {}
-        self.memo: dict[tuple[Term, frozenset[tuple[str, tuple[int, ...]]]], Array] = {}
+        self.memo: dict[Key, Array] = {}
 
     def value(self, term: Term) -> Array:
         """A term's value; chains of elementwise terms have any length, so they are worked off by a stack."""
@@ -99,13 +103,14 @@ class Evaluator:
                 stack += missing
                 continue
             stack.pop()
-            if self._key(found) not in self.memo:
-                self.memo[self._key(found)] = self._compute(found)
+            key = self._key(found)
+            if key not in self.memo:
+                self.memo[key] = self._compute(found)
         return self.memo[self._key(term)]
 
-    def _key(self, term: Term) -> tuple[Term, frozenset[tuple[str, tuple[int, ...]]]]:
+    def _key(self, term: Term) -> Key:
         """A term, and how its indices are bound: to points, to all their values, or to one of a loop."""
-        return term, frozenset((name, self.env[name].shape) for name in term.free)
+        return term, tuple([self.env[name].shape for name in term.free])
 
     def along(self, index: str) -> Array:
         """All positions of an index, along its own axis."""

@@ -17,6 +17,7 @@ from luminal.torch.options import TorchOptions
 from tests.emit_triton.programs import run_program
 
 pytestmark = pytest.mark.slow
+NIGHTLY = pytest.mark.nightly
 
 
 class Positional(torch.nn.Module):
@@ -56,7 +57,9 @@ def build(found: ImportedProgram, target: str = "sm_90") -> GpuProgram:
     return build_for_gpu(imported.module, target, imported.updates, imported.hints)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "name", ["llama", "vit", *(pytest.param(name, marks=NIGHTLY) for name in ("bert", "gpt2"))]
+)
 def test_a_model_runs_in_the_interpreter(name: str) -> None:
     model, inputs = MODELS[name]()
     wrapped = Positional(model.eval(), inputs)
@@ -71,7 +74,7 @@ def test_a_model_runs_in_the_interpreter(name: str) -> None:
     np.testing.assert_allclose(result.reshape(wanted.shape), wanted, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("target", ["sm_80", "sm_100", "gfx942"])
+@pytest.mark.parametrize("target", ["sm_100", "gfx942", pytest.param("sm_80", marks=NIGHTLY)])
 def test_a_model_is_compiled_for_other_devices(target: str) -> None:
     model, inputs = MODELS["vit"]()
     found, _ = exported(Positional(model.eval(), inputs), (inputs["pixel_values"],))
@@ -87,6 +90,10 @@ class Attention(torch.nn.Module):
         scores = q @ k.transpose(-1, -2) * 0.125
         mask = torch.ones(q.shape[-2], q.shape[-2], dtype=torch.bool).tril()
         return torch.softmax(scores.masked_fill(~mask, float("-inf")), -1) @ v
+
+
+def test_no_model_is_left_out() -> None:
+    assert MODELS.keys() == {"llama", "vit", "bert", "gpt2"}
 
 
 def test_attention_is_one_kernel_and_its_memory_is_linear() -> None:
