@@ -201,7 +201,7 @@ class _Session:
     def _next(self) -> int | None:
         """The number of the next candidate; None where there is none, or the budget is spent."""
         sound = len(self._sound())
-        is_late = sound and time.perf_counter() - self.started > self.budget.seconds
+        is_late = sound >= self.budget.least and time.perf_counter() - self.started > self.budget.seconds
         if sound >= self.budget.candidates or is_late or len(self.entries) - sound >= MOST_FAILURES:
             return None
         trial = next(self.trials, None)

@@ -216,6 +216,15 @@ def test_what_is_prepared_is_built_and_compared_once(crew: Crew, verify: str) ->
     assert asked.count("build") == 6 and asked.count("compare") == 2 and asked.count("open") == 2
 
 
+@pytest.mark.parametrize("least", [1, 2])
+def test_the_least_are_timed_whatever_they_take(crew: Crew, least: int) -> None:
+    """Where a schedule of an earlier source comes first, and the model's own after it."""
+    region, budget = small(), Budget(3, 0.0, 0.002, least)
+    profiler = WorkerProfiler(HostMeasurer(compiler()), crew)
+    outcomes = profiler.profile(region, first_trials(region), {}, 1, budget)
+    assert outcomes is not None and len(outcomes) == least
+
+
 def test_a_region_without_candidates_asks_for_nothing(crew: Crew) -> None:
     """As where the database remembers its choice."""
     crew.first()
