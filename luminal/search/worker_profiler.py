@@ -84,17 +84,19 @@ class WorkerProfiler:
     ) -> list[Outcome] | None:
         given = iter(trials)
         if self._local is None:
-            session = _Session(self, region, given, dims, threads, budget)
+            session: _Session | None = None
             with self.crew.lock:
                 try:
                     self.preparation.finish()
                     self.crew.settle()  # what is left was asked for by a compilation that has not come to take it
+                    session = _Session(self, region, given, dims, threads, budget)
                     return session.run()
                 except WorkersUnavailableError as error:
                     told = f"{error}; kernels are timed in this process"
                     warnings.warn(ProfilingWarning(told), stacklevel=2)
                     self._local = LocalProfiler(self.measurer, self.reporter, self.verify)
-                    given = itertools.chain([entry.trial for entry in session.entries], given)
+                    tried = [entry.trial for entry in session.entries] if session is not None else []
+                    given = itertools.chain(tried, given)
                 finally:
                     self.crew.settle()
         return self._local.profile(region, given, dims, threads, budget)
