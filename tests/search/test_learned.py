@@ -55,7 +55,8 @@ def test_a_planted_bias_is_found_in_another_region_too() -> None:
     both = {bias(candidate) for candidate in found}
     assert both == {1.0, 3.0}
     for candidate, factor in zip(found, factors(model, asked, found), strict=True):
-        assert factor == pytest.approx(bias(candidate), rel=0.3)
+        # nearer to its own than to the other one, which is three times as far
+        assert 1 / 1.5 < factor / bias(candidate) < 1.5, candidate
 
 
 def test_without_timings_the_models_order_stays() -> None:
