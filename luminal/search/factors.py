@@ -81,10 +81,16 @@ class FactorReader:
         """Of a stage computed in vectors along the lane, `step` elements at a time; `tiled` and `written` as in
         `row_seconds`."""
 
+        key = (view.roots, stops, lane, step, tuple(tiled), tuple((written or {}).items()))
+
         def price(shapes: Shapes) -> float:
-            size = shapes.sizes[lane]
-            waste = -(-size // step) * step / size
-            return row_seconds(shapes, view.roots, stops, self.machine, lane, waste, tiled, written)
+            if key not in shapes.prices:
+                size = shapes.sizes[lane]
+                waste = -(-size // step) * step / size
+                shapes.prices[key] = row_seconds(
+                    shapes, view.roots, stops, self.machine, lane, waste, tiled, written
+                )
+            return shapes.prices[key]
 
         return self._each(price)
 

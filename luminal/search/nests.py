@@ -14,7 +14,7 @@ from luminal.dialects.kernel.schedule import LOOP_ROLES, Buffer, Factor, Stage, 
 from luminal.dialects.kernel.terms import Term
 from luminal.search.contractions import PARTIAL_STEPS, ContractionGenerator
 from luminal.search.roofline import LINE_BYTES, hop_seconds, row_seconds
-from luminal.search.shapes import Shapes, below, find_contraction, looped_indices, reduced_indices
+from luminal.search.shapes import Shapes, below, find_contraction, looped_indices
 from luminal.search.stage import Nest, Seconds, StageView, add_seconds
 
 VECTORS = (16, 8, 6, 4, 3, 2, 1)
@@ -73,7 +73,7 @@ class NestGenerator(ContractionGenerator):
 
     def _rows(self, view: StageView) -> Iterator[Nest]:
         lanes = self.machine.lanes
-        sums = [i for i in reduced_indices(view.roots, view.stops) if i not in view.bound]
+        sums = [i for i in self.shapes.reduced(view.roots, view.stops) if i not in view.bound]
         sequential = looped_indices(view.roots, view.stops)
         wanted = [*view.free, *(i for i in sums if i not in view.free and i not in sequential)]
         for lane in self._lane_choices(view, wanted):
@@ -129,6 +129,7 @@ class NestGenerator(ContractionGenerator):
     ) -> Seconds:
         """Of a nest with register tiles that cover so much."""
         loops = [factor for factor in reversed(factors) if factor.role in LOOP_ROLES]
+        is_summed = lane in self.shapes.reduced(view.roots, view.stops)
 
         def hops(shapes: Shapes) -> float:
             inside, trips = dict(covered), list[tuple[str, int]]()
@@ -139,7 +140,7 @@ class NestGenerator(ContractionGenerator):
 
         def ends(shapes: Shapes) -> float:
             """Of the sums along the lane."""
-            if lane not in reduced_indices(view.roots, view.stops):
+            if not is_summed:
                 return 0.0
             rows = math.prod(-(-shapes.sizes[i] // covered.get(i, 1)) for i in view.free if i != lane)
             return rows * SUMMED_CYCLES / self.machine.cycles_a_second
@@ -239,7 +240,7 @@ class NestGenerator(ContractionGenerator):
     def _scanned(self, view: StageView, scanned: Sequence[str]) -> Iterator[Nest]:
         """A scan in the order of its index, of several rows at once, or of vectors along what is contiguous."""
         others = [index for index in view.free if index not in scanned]
-        if len(scanned) > 1 or not others or reduced_indices(view.roots, view.stops):
+        if len(scanned) > 1 or not others or self.shapes.reduced(view.roots, view.stops):
             return
         around = [Factor(index, None, name=view.prefix + index) for index in others]
         beside, lanes = others[-1], self.machine.lanes

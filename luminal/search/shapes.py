@@ -24,7 +24,10 @@ class Shapes:
         self._strides: dict[tuple[Term, str], int | None] = {}
         self._stages: dict[tuple[tuple[Term, ...], frozenset[Term]], tuple[Term, ...]] = {}
         self._in_order: dict[tuple[tuple[Term, ...], frozenset[Term]], frozenset[str]] = {}
+        self._reduced: dict[tuple[tuple[Term, ...], frozenset[Term]], list[str]] = {}
         self._volumes: dict[frozenset[str], int] = {}
+        self.prices: dict[object, float] = {}
+        """What has been priced at these sizes, as whoever prices it knows it."""
         values: dict[str, int] = {}
         for dim in self.region.dims():
             for symbol in dim.symbols():
@@ -37,6 +40,7 @@ class Shapes:
         """Take other sizes of some indices."""
         self.sizes.update(sizes)
         self._volumes.clear()
+        self.prices.clear()
 
     def is_static(self, index: str) -> bool:
         return self.region.extents[index].constant is not None
@@ -69,8 +73,15 @@ class Shapes:
         """The indices that a stage's own reductions, scans and carried loops run over."""
         key = (roots, stops)
         if key not in self._in_order:
-            self._in_order[key] = frozenset(reduced_indices(roots, stops) + scanned_indices(roots, stops))
+            self._in_order[key] = frozenset(self.reduced(*key) + scanned_indices(*key))
         return self._in_order[key]
+
+    def reduced(self, roots: tuple[Term, ...], stops: frozenset[Term]) -> list[str]:
+        """As the function `reduced_indices` gives them."""
+        key = (roots, stops)
+        if key not in self._reduced:
+            self._reduced[key] = reduced_indices(roots, stops)
+        return self._reduced[key]
 
     def volume(self, indices: frozenset[str] | set[str]) -> int:
         key = frozenset(indices)

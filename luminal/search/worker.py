@@ -12,6 +12,7 @@ from typing import Any
 from luminal.dialects.kernel.region_text import parse_region
 from luminal.dialects.kernel.schedule import parse_schedule
 from luminal.dialects.kernel.terms import Region
+from luminal.garbage import rare_collections
 from luminal.search.trial import Runnable, Trials, Wrong
 from luminal.search.worker_loop import serve
 
@@ -96,7 +97,8 @@ def main(parent: int, jobs: int, notes: int) -> None:
         importlib.import_module(USUAL)
         return Desk(notes)
 
-    serve(parent, jobs, make)
+    with rare_collections():
+        serve(parent, jobs, make)
 
 
 if __name__ == "__main__":
