@@ -69,13 +69,11 @@ class Access:
         lanes, vector = lanes_in(tile), tile.vector
         assert lanes * tile.dtype.size_bytes <= SPARE_BYTES, "a vector wider than the spare memory"
         strides = vector_strides(address, tile)
+        along = dict(zip(vector, strides, strict=True))
         pieces, apart = (
             [
-                (
-                    sum((stride * place[a] for a, stride in zip(vector, strides, strict=True)), as_dim(0)),
-                    picks,
-                )
-                for place, picks in _pieces(vector, dict(zip(vector, strides, strict=True)), is_apart)
+                (sum((along[axis] * steps for axis, steps in place.items()), as_dim(0)), picks)
+                for place, picks in _pieces(vector, along, is_apart)
             ]
             for is_apart in (False, True)
         )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -12,8 +11,6 @@ from multiprocessing.connection import Connection
 
 from luminal.errors import CompileError
 
-PATHS = "LUMINAL_WORKER_PATHS"
-"""The variable with the folders from which a worker imports what the program does."""
 LOOK_SECONDS = 0.5
 """Between two looks whether the parent still lives."""
 
@@ -23,7 +20,6 @@ def serve(parent: int, jobs: int, make: Callable[[], object]) -> None:
 
     `make` imports what jobs need and gives the object whose methods they name.
     """
-    sys.path += os.environ.get(PATHS, "").split(os.pathsep)
     threading.Thread(target=_die_with, args=(parent,), daemon=True).start()
     connection, desk = Connection(jobs), make()
     connection.send("ready")

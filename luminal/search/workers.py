@@ -1,6 +1,6 @@
 """Processes that compile and time candidates, which may crash or hang without harm to this one.
 
-A worker is `python -m` of a module that serves (luminal/search/worker_loop.py), luminal.search.worker as a rule: it
+A worker is a Python that runs a module that serves (luminal/search/worker_loop.py), luminal.search.worker as a rule: it
 imports neither the program's main module nor torch, so that it starts in half a second and needs no guard in the
 program.  A job is a pickle through a socket pair; what a worker runs just
 now stands in a small file that both have open.  Workers are kept for the process and die with it.
@@ -24,9 +24,17 @@ from pathlib import Path
 from typing import IO, Any
 
 from luminal.errors import LuminalError
-from luminal.search.worker_loop import PATHS
 
 MODULE = "luminal.search.worker"
+BEGINNING = """
+import runpy, sys
+module, root, *paths = sys.argv.pop(1).split("\\n")
+sys.path[:0] = [root]
+sys.path += paths
+runpy.run_module(module, run_name="__main__", alter_sys=True)
+"""
+"""How a worker starts: the program's folders come when Python's own modules are there, since a module of the program
+may have the name of one of those, and before anything of Luminal's is imported, since packages may lie in them."""
 START_SECONDS = 30.0
 """How long a worker may take to start."""
 MOST_WORKERS = 8
@@ -60,16 +68,14 @@ class Worker:
     def __init__(self, module: str) -> None:
         self._log, self._notes = _file(), _file()
         self.connection, theirs = Pipe()
-        # the program's own folders come when the worker has started: a module of theirs may have a library's name
-        root, paths = str(Path(__file__).parents[2]), os.pathsep.join(filter(None, sys.path))
+        start = "\n".join([module, str(Path(__file__).parents[2]), *filter(None, sys.path)])
         files = (theirs.fileno(), self._notes.fileno())
         try:
             self.process = subprocess.Popen(
                 [
-                    *(sys.executable, "-P", "-X", "faulthandler", "-m", module),
+                    *(sys.executable, "-P", "-X", "faulthandler", "-c", BEGINNING, start),
                     *(str(os.getpid()), *map(str, files)),
                 ],
-                env={**os.environ, "PYTHONPATH": root, PATHS: paths},
                 stdin=subprocess.DEVNULL,
                 stdout=self._log,
                 stderr=self._log,

@@ -195,6 +195,26 @@ def test_a_module_of_the_program_may_have_the_name_of_one_that_python_starts_wit
     made.close()
 
 
+WORKER = """
+import sys
+import a_package_of_the_program
+from luminal.search.worker import main
+main(*map(int, sys.argv[1:]))
+"""
+
+
+def test_packages_may_lie_where_only_the_program_looks(tmp_path: Path) -> None:
+    """A worker finds them as soon as it imports anything."""
+    (tmp_path / "a_package_of_the_program.py").touch()
+    (tmp_path / "a_worker.py").write_text(WORKER)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "path", [*sys.path, str(tmp_path)])
+        patch.setattr(workers, "MODULE", "a_worker")
+        made = Crew(1)
+        assert made.first().is_ready
+    made.close()
+
+
 @pytest.mark.parametrize("verify", ["full", "ordinary"])
 def test_what_is_prepared_is_built_and_compared_once(crew: Crew, verify: str) -> None:
     regions_of = [small(), regions.softmax(8, 48)]
