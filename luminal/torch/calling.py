@@ -305,7 +305,8 @@ class CompiledGraph:
                 result = _at_offset(shape, strides, layout.dtype, offset, self.place)
                 temporary = torch.empty(stored, dtype=layout.stored.dtype.torch, device=self.place)
                 outputs[number] = temporary.data_ptr()
-                copies.append(_once(result, from_carrier(temporary, layout.dtype)))
+                source = from_carrier(temporary, layout.dtype)
+                copies.append(_once(result.permute(layout.order), source))
             results.append(result)
         return results, outputs, copies
 

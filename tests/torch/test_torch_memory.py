@@ -331,6 +331,24 @@ def test_a_view_of_an_updated_input_begins_where_eagers_does(sizes: tuple[int, i
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("shape", [(4, 6), (5, 5)])
+def test_a_part_of_a_turned_result_lies_at_an_offset_as_turned_as_eagers(
+    shape: tuple[int, int], dynamic: bool
+) -> None:
+    def update(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        x.mT.add_(1)
+        whole = x.detach()
+        return whole.mT.split(2, -1)[1], x.split(2, -1)[1], whole
+
+    run = compiled(update, dynamic=dynamic)
+    mine = torch.arange(float(shape[0] * shape[1])).reshape(shape)
+    theirs = mine.clone()
+    for found, expected in zip((*run(mine), mine), (*update(theirs), theirs), strict=True):
+        assert torch.equal(found, expected) and found.stride() == expected.stride()
+        assert found.storage_offset() == expected.storage_offset()
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
 def test_masks_write_through_views(dynamic: bool) -> None:
     def write(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         last = x[-1]
