@@ -65,6 +65,10 @@ class Drawing:
     def prepare(self, region: Region, trials: Iterable[Trial], dims: Mapping[str, int], threads: int) -> None:
         """Nothing: what is drawn is not known yet."""
 
+    def has_built(self, trial: Trial) -> bool:
+        del trial
+        return False
+
     def profile(
         self, region: Region, trials: Iterable[Trial], dims: Mapping[str, int], threads: int, budget: Budget
     ) -> list[Outcome] | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from luminal.dialects.kernel.region_text import region_text
@@ -10,13 +10,14 @@ from luminal.dialects.kernel.terms import Region
 from luminal.errors import ScheduleError
 from luminal.passes.ordered_writes import check_order
 from luminal.passes.place import place
-from luminal.search.forms import Form
+from luminal.search.forms import Form, last_of_each
 from luminal.search.generate import Candidate, Generator
 from luminal.search.loops import LoopGenerator
 from luminal.search.machine import Machine
 from luminal.search.narrow import NARROW, badly_filled, has_lanes_along, narrow_machine, wide_second
 from luminal.search.ordering import ordered
 from luminal.search.part_nests import PartGenerator
+from luminal.search.profile import Trial
 from luminal.search.record import Enumeration
 from luminal.search.samples import Samples
 from luminal.search.shapes import Shapes
@@ -37,10 +38,32 @@ def legal_candidates(
     samples: Samples,
     forms: Sequence[Form] = (),
     seen: Enumeration | None = None,
-) -> Iterator[tuple[Candidate, Region]]:
+) -> Iterator[Trial]:
     """The candidates that the placement pass accepts, each once, in the roofline's order, with what they are for: the
     region itself or one of its forms.  `seen` takes down what there was, and what was refused."""
     seen = Enumeration() if seen is None else seen
+    yield from only_legal(every_candidate(region, machine, samples, forms), seen)
+
+
+def only_legal(
+    trials: Sequence[Trial], seen: Enumeration, is_built: Callable[[Trial], bool] = lambda trial: False
+) -> Iterator[Trial]:
+    """Those that the placement pass accepts; what is built has been placed."""
+    seen.candidates += [candidate for candidate, _ in trials]
+    for trial in trials:
+        candidate, form = trial
+        reason = None if is_built(trial) else refusal(form, candidate)
+        if reason is not None:
+            seen.refused.append((candidate, reason))
+            continue
+        seen.tried += 1
+        yield trial
+
+
+def every_candidate(
+    region: Region, machine: Machine, samples: Samples, forms: Sequence[Form] = ()
+) -> list[Trial]:
+    """All candidates, each once, in the roofline's order, with what they are for; they need not be legal."""
     every = (Form("", region), *forms)
     generators = [generator_of(form, machine, samples) for form in every]
     named = {form.name: form.region for form in every}
@@ -51,14 +74,8 @@ def legal_candidates(
     found += variants([(each, priced[each.form]) for each in ordered(found, machine)[:LEADING]], machine)
     in_order = wide_second(behind_variants(ordered(found, machine)), machine)
     every_one = (*in_order, *generators[0].fallbacks())
-    seen.candidates += {(each.form, str(each.schedule)): each for each in every_one}.values()
-    for candidate in seen.candidates:
-        reason = refusal(named[candidate.form], candidate)
-        if reason is not None:
-            seen.refused.append((candidate, reason))
-            continue
-        seen.tried += 1
-        yield candidate, named[candidate.form]
+    once = {(each.form, str(each.schedule)): each for each in every_one}.values()
+    return [(each, named[each.form]) for each in once]
 
 
 def coarse_candidates(
@@ -66,9 +83,10 @@ def coarse_candidates(
 ) -> list[Candidate]:
     """A few, in the roofline's order, of which the first tells what a region, or the best of its forms, costs.
 
-    Whether they are legal is not asked: nearly all are, and asking takes as long as pricing.
+    Whether they are legal is not asked: nearly all are, and asking takes as long as pricing.  Sizes of the blocks of a
+    fold make little of a difference.
     """
-    every = (Form("", region), *forms)
+    every = (Form("", region), *last_of_each(forms))
     generators = [generator_of(form, machine, samples, coarse=True) for form in every]
     return [
         *ordered(suggested(every, generators, for_all=False), machine),

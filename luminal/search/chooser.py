@@ -17,7 +17,7 @@ from luminal.dialects.kernel.region_text import region_text
 from luminal.dialects.kernel.schedule import Schedule
 from luminal.dialects.kernel.terms import Region
 from luminal.errors import CompileError, ScheduleError
-from luminal.search.candidates import legal_candidates
+from luminal.search.candidates import every_candidate, legal_candidates, only_legal
 from luminal.search.database import Database, Timing, Winner
 from luminal.search.forms import Forms
 from luminal.search.generate import Candidate
@@ -67,13 +67,23 @@ Wanted = tuple[Region, str, Samples]
 
 @dataclass(frozen=True)
 class _Begun:
-    """The search of a region under way: what the database remembers, which ends it; else what it has seen, how many
-    seeds there are, and all trials with them."""
+    """The search of a region under way: what the database remembers, which ends it; else what it has seen, seeds from
+    elsewhere, and all candidates, which need not be legal."""
 
     remembered: Choice | None
     seen: Enumeration
-    seeds: int
-    trials: Iterator[Trial]
+    seeds: Sequence[Trial] = ()
+    every: Sequence[Trial] = ()
+
+    def others(self, trials: Iterable[Trial]) -> Iterator[Trial]:
+        """Those that are worth timing beside the seeds: plain loops only where there is nothing else."""
+        known = {(seed.form, seed.schedule) for seed, _ in self.seeds}
+        for number, trial in enumerate(trials):
+            candidate, _ = trial
+            if number and candidate.kind == "scalar":
+                return
+            if (candidate.form, candidate.schedule) not in known:
+                yield trial
 
 
 class TimedChooser:
@@ -105,18 +115,18 @@ class TimedChooser:
         for region, key, samples in wanted:
             if not samples.is_valid:
                 continue
-            begun = self._begin(region, key, samples)
-            first = list(itertools.islice(begun.trials, self.budget.candidates + begun.seeds))
+            begun = self._begun[key, str(samples)] = self._begin(region, key, samples)
+            first = (*begun.seeds, *itertools.islice(begun.others(begun.every), self.budget.candidates))
             dims = Shapes(region, samples.expected).values
             self.profiler.prepare(region, first, dims, self.machine.threads)
-            self._begun[key, str(samples)] = replace(begun, trials=itertools.chain(first, begun.trials))
 
     def _begin(self, region: Region, key: str, samples: Samples) -> _Begun:
         seen, known = Enumeration(), self._remembered(region, key, samples)
         if known is not None:
-            return _Begun(known, seen, 0, iter(()))
+            return _Begun(known, seen)
         seeds = self._seeds(region, key, samples)
-        return _Begun(None, seen, len(seeds), self._trials(region, key, samples, seeds, seen))
+        every = every_candidate(region, self.machine, samples, self.forms.of(region, key))
+        return _Begun(None, seen, seeds, every)
 
     def choose(self, region: Region, key: str, samples: Samples) -> Choice:
         """The fastest of the timed candidates, or what the database remembers."""
@@ -158,11 +168,13 @@ class TimedChooser:
             return self._modelled(region, key, samples), [], "model"
         if begun.remembered is not None:
             return begun.remembered, [], "database"
-        dims, more = Shapes(region, samples.expected).values, begun.seeds
+        dims, more = Shapes(region, samples.expected).values, len(begun.seeds)
         widened = replace(
             self.budget, candidates=self.budget.candidates + more, least=self.budget.least + more
         )
-        outcomes = self.profiler.profile(region, begun.trials, dims, self.machine.threads, widened)
+        legal = only_legal(begun.every, begun.seen, self.profiler.has_built)
+        trials = itertools.chain(begun.seeds, begun.others(legal))
+        outcomes = self.profiler.profile(region, trials, dims, self.machine.threads, widened)
         if outcomes is None:
             return self._modelled(region, key, samples), [], "model"
         if not outcomes:
@@ -191,19 +203,6 @@ class TimedChooser:
 
     def _modelled(self, region: Region, key: str, samples: Samples) -> Choice:
         return ModelChooser(self.machine, self.forms).choose(region, key, samples)
-
-    def _trials(
-        self, region: Region, key: str, samples: Samples, seeds: Sequence[Trial], seen: Enumeration
-    ) -> Iterator[Trial]:
-        """What is worth timing, seeds first: plain loops only where there is nothing else."""
-        yield from seeds
-        known = {(seed.form, seed.schedule) for seed, _ in seeds}
-        forms = self.forms.of(region, key)
-        for number, trial in enumerate(legal_candidates(region, self.machine, samples, forms, seen=seen)):
-            if number and trial[0].kind == "scalar":
-                return
-            if (trial[0].form, trial[0].schedule) not in known:
-                yield trial
 
     def _best(self, outcomes: list[Outcome]) -> tuple[Choice, float]:
         best = winner(outcomes)

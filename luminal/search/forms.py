@@ -28,10 +28,12 @@ COSTLY = frozenset({"exp2", "log2", "sin", "sqrt", "recip", "reduce"})
 
 @dataclass(frozen=True)
 class Form:
-    """An equal form of a region, with the same arguments and outputs; `name` says how to find it again."""
+    """An equal form of a region, with the same arguments and outputs; `name` says how to find it again; forms of one
+    `family`, if they have one, differ in the size of their blocks or parts alone."""
 
     name: str
     region: Region
+    family: str = ""
 
 
 class EGraphSize(NamedTuple):
@@ -126,10 +128,10 @@ def folding(
     is_long = longest >= LONG_BLOCKS * LONG_BLOCK
     for block in (*BLOCKS, LONG_BLOCK) if is_long else BLOCKS:
         speller = FoldSpeller(region, classes, picks, block)
-        yield Form(f"folds of {block}", speller.region())
+        yield Form(f"folds of {block}", speller.region(), "folds")
         if speller.leaves_out:
             bounded = FoldSpeller(region, classes, picks, block, bounded=True)
-            yield Form(f"folds of {block}, bounded", bounded.region())
+            yield Form(f"folds of {block}, bounded", bounded.region(), "bounded folds")
     results = max(
         typical(product(region.extents[index] for index in classes.names(classes.free[score] & ~node.bits)))
         for node in picks.values()
@@ -138,7 +140,12 @@ def folding(
     )
     for size in part_sizes(longest, results):
         speller = FoldSpeller(region, classes, picks, size, in_parts=True)
-        yield Form(f"in parts of {size}", speller.region())
+        yield Form(f"in parts of {size}", speller.region(), "parts")
+
+
+def last_of_each(forms: Iterable[Form]) -> list[Form]:
+    """Of each family the last one alone, with the largest blocks."""
+    return list({form.family or form.name: form for form in forms}.values())
 
 
 def may_fold(region: Region) -> bool:

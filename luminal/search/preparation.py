@@ -65,6 +65,11 @@ class Preparation:
         schedule = str(candidate.schedule)
         return (form, schedule), ("build", self.measurer, form, schedule, candidate.cost)
 
+    def has_built(self, trial: Trial) -> bool:
+        """Whether a candidate is built, and its session has not taken it."""
+        candidate, form = trial
+        return bool(self.built) and self.build_job(region_text(form), candidate)[0] in self.built
+
     def add(self, region: Region, trials: Iterable[Trial], dims: Mapping[str, int], threads: int) -> None:
         """These will be wanted."""
         keys: list[tuple[BuildKey, bool]] = []

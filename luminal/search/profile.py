@@ -86,7 +86,11 @@ class Profiler(Protocol):
 
     def prepare(self, region: Region, trials: Iterable[Trial], dims: Mapping[str, int], threads: int) -> None:
         """These will be profiled soon, as `profile` has them: they may be built and compared with the reference beside
-        what the caller does meanwhile."""
+        what the caller does meanwhile.  They need not be legal."""
+        ...
+
+    def has_built(self, trial: Trial) -> bool:
+        """Whether a candidate has been built ahead, and so is legal."""
         ...
 
     def profile(
@@ -109,6 +113,10 @@ class LocalProfiler:
 
     def prepare(self, region: Region, trials: Iterable[Trial], dims: Mapping[str, int], threads: int) -> None:
         """Nothing: there is nobody to build them meanwhile."""
+
+    def has_built(self, trial: Trial) -> bool:
+        del trial
+        return False
 
     def profile(
         self, region: Region, trials: Iterable[Trial], dims: Mapping[str, int], threads: int, budget: Budget

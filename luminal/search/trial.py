@@ -19,7 +19,7 @@ from luminal.dialects.kernel.placed_interpreter import garbage
 from luminal.dialects.kernel.schedule import Schedule
 from luminal.dialects.kernel.terms import Region
 from luminal.search.timing import interleave
-from luminal.search.trial_data import KINDS, hostile_data, hostile_sizes, ordinary_data
+from luminal.search.trial_data import KINDS, Long, hostile_data, hostile_sizes, ordinary_data
 from luminal.search.verify import Sample, first_mismatch, sample_output
 
 Array = NDArray[Any]
@@ -107,6 +107,7 @@ class Trials:
         self.region, self.dims, self.threads = region, dict(dims), threads
         self._place, self._note, self._verify = place, note, verify
         self._hostile: dict[tuple[object, ...], _Case | None] = {}
+        self._long: Long = {}
         self._ordinary = self._case(dims, ordinary_data(region, dims), "ordinary")
 
     @property
@@ -167,7 +168,7 @@ class Trials:
     def _hostile_case(self, sizes: Mapping[str, int], number: int) -> _Case | None:
         key = (number, *sorted(sizes.items()))
         if key not in self._hostile:
-            data = hostile_data(self.region, sizes, number)
+            data = hostile_data(self.region, sizes, number, self._long)
             self._hostile[key] = self._case(sizes, data, KINDS[number % len(KINDS)], is_hostile=True)
         return self._hostile[key]
 

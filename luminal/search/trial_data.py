@@ -59,31 +59,40 @@ def _data(
     return varied if addresses_are_valid(region, varied, dims) else arguments
 
 
-def hostile_data(region: Region, dims: Mapping[str, int], number: int) -> list[Array] | None:
+Long = dict[tuple[object, ...], Array]
+"""Hostile data of more than a period, as large parameters have: they are the same size at all sizes of the symbols."""
+
+
+def hostile_data(
+    region: Region, dims: Mapping[str, int], number: int, long: Long | None = None
+) -> list[Array] | None:
     """Data with NaN, infinities and negative zeros, with stretches of -inf or with large values, by turns in `number`;
-    None where that leaves a computed address invalid, or the sizes do not fit the region."""
+    None where that leaves a computed address invalid, or the sizes do not fit the region.
+
+    `long`: what other sizes of the region have in common, added to.
+    """
     if not fits(region, dims):
         return None
-    arguments = _data(region, dims, number, _around_zero)
+    long = {} if long is None else long
+    arguments = _data(region, dims, number, _around_zero(long))
     if arguments is None:
         return None
-    draw = np.random.default_rng(number)
     kind = KINDS[number % len(KINDS)]
     sizes = {index: extent.evaluate(dims) for index, extent in region.extents.items()}
     length = max(reduced_volume(output, sizes) for output in region.outputs)
-    free = [position for position in range(len(arguments)) if position not in _addressing(region)]
+    addressing = _addressing(region)
+    free = [position for position in range(len(arguments)) if position not in addressing]
     floats = [position for position in free if region.arguments[position].dtype.is_float]
-    if kind == "specials":
-        for position in free:
-            dtype = region.arguments[position].dtype
-            arguments[position] = _sprinkled(arguments[position], dtype, length, draw)
-    elif floats:
-        position = floats[number // len(KINDS) % len(floats)]
-        before = arguments[position]
-        chosen = arguments[position] = before * before.dtype.type(LARGE) if kind == "large" else before.copy()
-        if kind == "masked" and chosen.size:
-            start = int(draw.integers(0, chosen.size))
-            chosen[start : start + min(2 * length, max(1, chosen.size // 3))] = float("-inf")
+    changed = free if kind == "specials" else [floats[number // len(KINDS) % len(floats)]] if floats else []
+    for position in changed:
+        before, dtype = arguments[position], region.arguments[position].dtype
+        key = (kind, dtype, before.size, position, length)
+        after = long.get(key)
+        if after is None:
+            after = _hostile(kind, before, dtype, length, np.random.default_rng((number, position)))
+        if before.size > PERIOD:
+            long[key] = after
+        arguments[position] = after
     try:
         return arguments if addresses_are_valid(region, arguments, dims) else None
     except IndexError:  # a guard that holds at the graph's sizes alone
@@ -134,14 +143,6 @@ def _twice(values: Array) -> Array:
     return twice
 
 
-@lru_cache(maxsize=2)
-def _long_normal(elements: int, position: int) -> Array:
-    """More than a period, as large parameters have; for reading alone."""
-    values = _slice(_normal(), elements, position, 0)
-    values.flags.writeable = False
-    return values
-
-
 def _slice(values: Array, elements: int, position: int, seed: int) -> Array:
     """Some of the values, from another place for each argument and seed."""
     start = (7919 * position + 104_729 * seed) % PERIOD
@@ -159,12 +160,18 @@ def _near_one(dtype: DType, elements: int, position: int, seed: int) -> Array:
     return (values * 2 + 1).astype(dtype.numpy)
 
 
-def _around_zero(dtype: DType, elements: int, position: int, seed: int) -> Array:
-    if not dtype.is_float:
-        return _near_one(dtype, elements, position, seed)
-    is_long = elements > PERIOD
-    values = _long_normal(elements, position) if is_long else _slice(_normal(), elements, position, seed)
-    return values.astype(dtype.numpy, copy=False)
+def _around_zero(long: Long) -> Callable[[DType, int, int, int], Array]:
+    def values(dtype: DType, elements: int, position: int, seed: int) -> Array:
+        if not dtype.is_float:
+            return _near_one(dtype, elements, position, seed)
+        if elements <= PERIOD:
+            return _slice(_normal(), elements, position, seed).astype(dtype.numpy, copy=False)
+        key = ("normal", dtype, elements, position)
+        if key not in long:
+            long[key] = _slice(_normal().astype(dtype.numpy, copy=False), elements, position, 0)
+        return long[key]
+
+    return values
 
 
 def _addressing(region: Region) -> set[int]:
@@ -191,6 +198,19 @@ def _index_counts(
         count = room // max(1, room - left) + 1
         counts[number] = min(max(1, count // len(addressing)), int(np.iinfo(dtype.numpy).max))
     return counts
+
+
+def _hostile(kind: str, values: Array, dtype: DType, length: int, draw: np.random.Generator) -> Array:
+    """Others in place of these, which are for reading alone."""
+    if kind == "specials":
+        return _sprinkled(values, dtype, length, draw)
+    if kind == "large":
+        return values * values.dtype.type(LARGE)
+    values = values.copy()
+    if values.size:
+        start = int(draw.integers(0, values.size))
+        values[start : start + min(2 * length, max(1, values.size // 3))] = float("-inf")
+    return values
 
 
 def _sprinkled(values: Array, dtype: DType, length: int, draw: np.random.Generator) -> Array:

@@ -79,6 +79,9 @@ class WorkerProfiler:
                 self.preparation.add(region, trials, dims, threads)
                 self.preparation.advance(0.0)
 
+    def has_built(self, trial: Trial) -> bool:
+        return self.preparation.has_built(trial)
+
     def profile(
         self, region: Region, trials: Iterable[Trial], dims: Mapping[str, int], threads: int, budget: Budget
     ) -> list[Outcome] | None:

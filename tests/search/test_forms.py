@@ -15,7 +15,7 @@ from luminal.dim import Dim, dim
 from luminal.dtype import i64
 from luminal.search.candidates import legal_candidates
 from luminal.search.egraph import Budget, EGraph, EGraphLimitError
-from luminal.search.forms import Forms, folding, keeping
+from luminal.search.forms import Forms, folding, keeping, last_of_each
 from luminal.search.machine import Machine
 from luminal.search.samples import Samples
 from tests.kernel.regions import Builder, Size
@@ -406,6 +406,7 @@ def test_a_form_is_found_again_by_its_name() -> None:
         assert known.find(region, "key", form.name) is form.region
     assert known.find(region, "key", "") is region
     assert known.find(region, "key", "folds of 7") is None
+    assert [form.name for form in last_of_each(known.of(region, "key"))] == ["keeps 12", "folds of 128"]
 
 
 def test_a_form_prints_and_parses_back() -> None:

@@ -11,18 +11,21 @@ import sys
 import time
 import warnings
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from luminal.dialects.kernel.schedule import parse_schedule
 from luminal.dialects.kernel.terms import Region
 from luminal.errors import CandidateWarning, CompileError, OptionError, ProfilingWarning, SoundnessError
 from luminal.options import profiles_in_workers
 from luminal.plan.measure import HostMeasurer
-from luminal.search import workers
-from luminal.search.candidates import legal_candidates
+from luminal.search import candidates, chooser, workers
+from luminal.search.candidates import legal_candidates, refusal
 from luminal.search.chooser import TimedChooser
+from luminal.search.generate import Candidate
 from luminal.search.machine import Machine
 from luminal.search.profile import Budget, LocalProfiler, Outcome, Profiler, Trial, winner
 from luminal.search.samples import Samples
@@ -152,6 +155,9 @@ def test_where_all_fail_the_region_is_an_error(crew: Crew) -> None:
         def prepare(self, region: Region, trials: Any, dims: Mapping[str, int], threads: int) -> None:
             pass
 
+        def has_built(self, trial: Trial) -> bool:
+            return False
+
         def profile(
             self, region: Region, trials: Any, dims: Mapping[str, int], threads: int, budget: Budget
         ) -> list[Outcome]:
@@ -235,6 +241,27 @@ def test_what_is_prepared_is_built_and_compared_once(crew: Crew, verify: str) ->
             assert len(found) == 3 and all(outcome.seconds for outcome in found)
     assert asked.count("build") == 6 and asked.count("compare") == 2 and asked.count("open") == 2
     assert asked.count("check") <= asked.count("time") - 2, "but for what is suspicious, and timed again"
+
+
+def test_what_was_built_ahead_is_not_placed_again_and_what_is_not_legal_is_refused(crew: Crew) -> None:
+    region, placed = small(), list[str]()
+    good, better = first_trials(region, 2)
+    bad = replace(good[0], schedule=parse_schedule("out0: nowhere:*"))
+
+    def refused(form: Region, candidate: Candidate) -> str | None:
+        placed.append(str(candidate.schedule))
+        return refusal(form, candidate)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(chooser, "every_candidate", lambda *given: [(bad, region), good, better])
+        patch.setattr(candidates, "refusal", refused)
+        search = TimedChooser(HOST, WorkerProfiler(HostMeasurer(compiler()), crew))
+        search.prepare([(region, "key", Samples({}))])
+        search.choose(region, "key", Samples({}))
+    assert placed == [str(bad.schedule), str(better[0].schedule)]
+    (found,) = search.record.regions.values()
+    assert [outcome.candidate for outcome in found.outcomes] == [good[0], better[0]]
+    assert [count for _, count in found.considered.refused] == [1] and found.considered.enumerated == 3
 
 
 @pytest.mark.parametrize("least", [1, 2])
