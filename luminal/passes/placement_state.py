@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import cast
 
 from xdsl.ir import Block, Operation, SSAValue
@@ -12,10 +12,11 @@ from xdsl.ir import Block, Operation, SSAValue
 from luminal.dialects.kernel.placed_types import Reference, ReferenceType, TileAxis
 from luminal.dialects.kernel.schedule import CarriedLoop, Schedule, Stage, Target
 from luminal.dialects.kernel.terms import Region, Term
+from luminal.dim import Dim
 from luminal.errors import ScheduleError
 from luminal.passes.needed import NOTHING_KNOWN, Needed
 from luminal.passes.nest import MemoryLoop, OpenStage, PlacedBuffer, PlacedFactor, Scope
-from luminal.passes.packed_loads import packed_loads
+from luminal.passes.packed_loads import PackedLoad, packed_loads
 
 Values = list[SSAValue]
 COMPARING = frozenset({"max", "min", "argmax", "argmin", "less_than"})
@@ -32,7 +33,8 @@ class PlacementState(ABC):
         self.ranks = {term: rank for rank, term in enumerate(self.terms)}
         self.compared = _compared_products(self.terms)
         self.added = _added_sums(region, self.terms)
-        self.body = Block(arg_types=[ReferenceType(kind) for kind in _references(region)])
+        packed = packed_loads(region, schedule)  # which must be legal
+        self.body = Block(arg_types=[ReferenceType(kind) for kind in _references(region, packed)])
         self.path: list[Scope] = [Scope(None, None, self.body, function=True)]
         self.stage: OpenStage | None = None
         self.kept: dict[Term, PlacedBuffer] = {}
@@ -41,7 +43,6 @@ class PlacementState(ABC):
         self.allocations = 0
         self.nested = 0
         self.scopes_read: dict[int, dict[Term, frozenset[str | None]]] = {}
-        packed_loads(region, schedule)  # which must be legal
         for stage in schedule.kept:
             self._keep(self._open_stage(stage))
         for loop in schedule.loops:
@@ -290,11 +291,21 @@ def _added_sums(region: Region, terms: Sequence[Term]) -> dict[Term, Term]:
     }
 
 
-def _references(region: Region) -> list[Reference]:
-    """Arguments then outputs; an output that is an argument's memory shares its alias class."""
-    arguments = [Reference(a.dtype, a.elements, "argument", n) for n, a in enumerate(region.arguments)]
+def _references(region: Region, packed: Mapping[int, PackedLoad]) -> list[Reference]:
+    """Arguments then outputs; an output that is an argument's memory shares its alias class.  What is packed has the
+    elements of its layout, padding included."""
+    arguments = [
+        Reference(argument.dtype, _packed_elements(region, packed[number]), "argument", number)
+        if number in packed
+        else Reference(argument.dtype, argument.elements, "argument", number)
+        for number, argument in enumerate(region.arguments)
+    ]
     outputs = [
         Reference(o.dtype, o.elements, "output", o.alias if o.alias >= 0 else len(arguments) + n)
         for n, o in enumerate(region.outputs)
     ]
     return arguments + outputs
+
+
+def _packed_elements(region: Region, packed: PackedLoad) -> Dim:
+    return PlacedBuffer(packed.buffer, None, packed.load.dtype).elements(region)

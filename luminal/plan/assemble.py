@@ -9,6 +9,7 @@ from typing import Any, cast
 from numpy.typing import NDArray
 
 from luminal.dialects.graph_op import GraphOp
+from luminal.dialects.kernel.placed_base import reference_of
 from luminal.dialects.kernel.placed_interpreter import interpret_placed
 from luminal.dialects.kernel.schedule import Schedule
 from luminal.dialects.kernel.terms import Region
@@ -101,10 +102,10 @@ def interpreted_plan(
 def interpreted_kernel(region: Region, schedule: Schedule, name: str) -> InterpretedKernel:
     """A region under a schedule, placed and interpreted."""
     function = place(region, schedule, name)
-    references = [(argument.dtype, argument.elements) for argument in region.arguments]
-    references += [(output.dtype, output.elements) for output in region.outputs]
+    references = [reference_of(argument) for argument in function.body.block.args]
 
     def run(arrays: list[NDArray[Any]], dims: Mapping[str, int]) -> None:
         interpret_placed(function, arrays, dims)
 
-    return InterpretedKernel(references, function.symbol_names, run)
+    memory = [(reference.dtype, reference.elements) for reference in references]
+    return InterpretedKernel(memory, function.symbol_names, run)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,12 +18,14 @@ from luminal.dtype import f32
 from luminal.errors import ScheduleError, UnsetInputError
 from luminal.passes.packed_loads import PackedLoad, packed_loads
 from luminal.passes.place import place
+from luminal.plan.assemble import interpreted_kernel
 from luminal.plan.constants import Constant, invalidate, packed_array
 from luminal.plan.packing import pack, packed_elements, packing_of
 from luminal.plan.plan import Storage
 from luminal.search.generate import Generator
 from luminal.search.machine import Machine
 from luminal.search.shapes import Shapes
+from tests.kernel import regions
 from tests.plan.helpers import D0, S, executable, graph_of, step, value
 
 ROWS, COLUMNS = 5, 7
@@ -98,6 +101,24 @@ def test_a_kernel_reads_the_packed_constant() -> None:
     assert np.array_equal(run.run([a, w], {"s": 3})[0], a.reshape(3, COLUMNS) @ w[1::2])
     other = np.ones_like(w)
     assert np.array_equal(run.run([a, other], {"s": 3})[0], a.reshape(3, COLUMNS) @ other[1::2])
+
+
+def test_a_reference_to_a_packed_constant_has_the_padding_of_its_layout() -> None:
+    """A panel of 8 columns for a matrix of 4: the kernel reads all 8 of each row, unguarded."""
+    region = regions.matmul(4, 4, 4)
+    a, b, bias = region.arguments
+    region = replace(region, arguments=[a, replace(b, constant=True), bias])
+    number = region.terms().index(next(t for t in region.terms() if t.op == "load" and t.load.argument == 1))
+    schedule = parse_schedule(
+        f"out0: i:*:parallel j:* k:* i:8:tile j:8:lane; keep %{number} packed j:* k:* j:8 at kernel: ."
+    )
+    kernel = interpreted_kernel(region, schedule, "padded")
+    assert [elements.constant for _, elements in kernel.references] == [16, 32, 4, 16]
+    left, right = (np.arange(16, dtype=np.float32).reshape(4, 4) + n for n in range(2))
+    panel, result = np.zeros((4, 8), np.float32), np.zeros(16, np.float32)
+    panel[:, :4] = right
+    kernel.run([left.ravel(), panel.ravel(), np.zeros(4, np.float32), result], {})
+    assert np.array_equal(result.reshape(4, 4), left @ right)
 
 
 def test_constants_must_be_bound() -> None:

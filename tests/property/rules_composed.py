@@ -218,8 +218,8 @@ def attention(c: Context, xs: Sequence[Interval]) -> Interval:
     doubtful = (peak.low == -math.inf) & ~hidden
     found = iv.choose(doubtful.expand(found.shape), unknown(found.shape, found.dtype), found)
     # a sum of numbers that is divided afterwards may overflow
-    largest = torch.maximum(v.low.abs(), v.high.abs()).amax(-2, keepdim=True) * v.shape[-2]
-    wild = (largest > torch.finfo(q.dtype).max) & torch.isfinite(largest)
+    largest = torch.maximum(v.low.abs(), v.high.abs()).amax(-2, keepdim=True)
+    wild = (largest > torch.finfo(q.dtype).max / v.shape[-2]) & torch.isfinite(largest)
     found = iv.choose(wild.expand(found.shape), unknown(found.shape, found.dtype), found)
     size = v.low.abs().amax(-2, keepdim=True).clamp(max=1e30) * 2.0**-18
     return narrow(found, c.dtype, ulps=8, error=torch.where(size == size, size, 0.0).expand(found.shape))

@@ -40,6 +40,7 @@ def held(*data: Any, dtype: torch.dtype = torch.float32) -> Input:
     tensor = torch.tensor(data, dtype=dtype)
     names = {
         torch.float32: "f32",
+        torch.float64: "f64",
         torch.int64: "i64",
         torch.bool: "bool_",
         torch.float16: "f16",
@@ -143,6 +144,11 @@ CASES: dict[str, tuple[Program, ...]] = {
         ("attention", (0, 1, 0), {"causal": False}),
         licences=(),
         seeds=(800163,),
+    ),
+    "attention may overflow where its sum does and its mean does not": case(
+        [held(*[[[size] for size in (1.7e308, 1.0, 1.7e308, 0.0)]] * 2, dtype=torch.float64)],
+        ("mul_number", (0,), {"other": 0.0}),
+        ("attention", (1, 1, 0), {"causal": False}),
     ),
     "an instruction for products of bf16 takes a subnormal factor for zero": case(
         [
