@@ -27,7 +27,8 @@ from tests.property.intervals import (
 
 
 def total(a: Interval, axes: Sequence[int], keepdim: bool = False) -> Interval:
-    """A sum in any order: exact where all bits fit, else within (n - 1) u of the sum of magnitudes."""
+    """A sum in any order: exact where all bits fit, else within (n - 1) u of the sum of magnitudes. It may overflow where
+    so many times of it would: the divisor of a softmax, of as many addends, leaves a sum under distribute."""
     axes = tuple(axes)
     if not a.is_float:
         return _whole_sum(a, axes, keepdim)
@@ -55,7 +56,7 @@ def total(a: Interval, axes: Sequence[int], keepdim: bool = False) -> Interval:
     )
     if count <= 1:
         error = torch.zeros_like(error)
-    overflow = (magnitude * (1 + count * UNITS[wide]) > torch.finfo(wide).max) & ~must
+    overflow = (magnitude > torch.finfo(wide).max / max(count, 2)) & ~must
     low, high = torch.where(overflow, -INF, low), torch.where(overflow, INF, high)
     return settle(low + 0.0, high + 0.0, may | overflow, a.dtype, error=error)
 
