@@ -27,8 +27,10 @@ from tests.property.intervals import (
 
 
 def total(a: Interval, axes: Sequence[int], keepdim: bool = False) -> Interval:
-    """A sum in any order: exact where all bits fit, else within (n - 1) u of the sum of magnitudes. It may overflow where
-    so many times of it would: the divisor of a softmax, of as many addends, leaves a sum under distribute."""
+    """A sum in any order: exact where all bits fit, else within (n - 1) u of the sum of magnitudes.
+
+    It may overflow where n times of it would: the divisor of a softmax, of n addends, leaves a sum under distribute.
+    """
     axes = tuple(axes)
     if not a.is_float:
         return _whole_sum(a, axes, keepdim)
