@@ -1,7 +1,7 @@
 # make run      install, then the sentence search example
 # make install  the environment .venv alone
-# make test     install, linters, types and tests (what .ci/run calls)
-# make nightly  the tests that make test has no time for
+# make test     install, linters, types and tests
+# make nightly  the tests that make test has no time for (.ci/run calls both)
 # make lint     linters and types alone
 # Needs Python 3.11 or newer, a C library and the package registry. Another interpreter: make PYTHON=python3.12 run
 

@@ -17,7 +17,9 @@ from tests.emit_triton.zoo import imported
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize("name", ["bf16", "fp8", "q8_0"])
+@pytest.mark.parametrize(
+    "name", ["q8_0", *(pytest.param(name, marks=pytest.mark.nightly) for name in ("bf16", "fp8"))]
+)
 def test_little_more_than_must_be_is_moved(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     use_double(monkeypatch, None)
     module = imported(f"llama-8b-decode-{name}").imported.module

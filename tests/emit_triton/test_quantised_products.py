@@ -19,10 +19,18 @@ from tests.emit_triton.support import numbers as moderate
 from tests.kernel import regions
 
 INNER, COLUMNS = 512, 128
+LONG = ("q6_k", "mxfp8_e5m2", "nvfp4")
+"""Formats that take long to interpret, and have much in common with others."""
 
 
-@pytest.mark.parametrize("rows", [1, 128])
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize(
+    ("name", "rows"),
+    [
+        pytest.param(name, rows, marks=pytest.mark.nightly if rows > 1 and name in LONG else ())
+        for name in FORMATS
+        for rows in (1, 128)
+    ],
+)
 def test_a_product_decodes_its_weights_where_it_multiplies_them(name: str, rows: int) -> None:
     module = quantised.product(name, rows, INNER, COLUMNS)
     program = build_for_gpu(module, "sm_90")

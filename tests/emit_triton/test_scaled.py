@@ -21,6 +21,7 @@ from tests.emit_triton.programs import run_program
 from tests.kernel import regions
 
 INNER, ROWS = 512, 128
+NIGHTLY = pytest.mark.nightly
 TARGETS = {
     ("mxfp8", "sm_100"): "kind::mxf8f6f4.block_scale",
     ("mxfp8", "sm_120"): "kind::mxf8f6f4.block_scale",
@@ -34,6 +35,14 @@ TARGETS = {
     ("mxfp8 mxfp4", "gfx950"): "mfma_scale",
 }
 """What multiplies two formats, by target."""
+USUAL = (
+    ("mxfp8", "sm_120"),
+    ("mxfp8", "gfx950"),
+    ("mxfp4", "sm_100"),
+    ("nvfp4", "sm_120"),
+    ("mxfp8 mxfp4", "gfx950"),
+)
+"""Each kind of instruction once."""
 
 
 def built(left: str, right: str, target: str) -> tuple[GpuProgram, TritonKernel]:
@@ -46,13 +55,13 @@ def built(left: str, right: str, target: str) -> tuple[GpuProgram, TritonKernel]
 @pytest.mark.parametrize(
     ("left", "right"),
     [
-        ("mxfp8", "mxfp8"),
-        ("mxfp8_e5m2", "mxfp8"),
-        ("mxfp4", "mxfp4"),
         ("mxfp4", "mxfp8"),
-        ("mxfp8", "mxfp4"),
         ("mxfp8_e5m2", "mxfp4"),
         ("nvfp4", "nvfp4"),
+        pytest.param("mxfp8", "mxfp8", marks=NIGHTLY),
+        pytest.param("mxfp8_e5m2", "mxfp8", marks=NIGHTLY),
+        pytest.param("mxfp4", "mxfp4", marks=NIGHTLY),
+        pytest.param("mxfp8", "mxfp4", marks=NIGHTLY),
     ],
 )
 def test_a_product_of_scaled_numbers(left: str, right: str) -> None:
@@ -66,7 +75,10 @@ def test_a_product_of_scaled_numbers(left: str, right: str) -> None:
     )
 
 
-@pytest.mark.parametrize(("names", "target"), TARGETS)
+@pytest.mark.parametrize(
+    ("names", "target"),
+    [*USUAL, *(pytest.param(*each, marks=NIGHTLY) for each in TARGETS if each not in USUAL)],
+)
 def test_the_matrix_units_take_the_scales(names: str, target: str) -> None:
     """On sm_100 those that work on 128 rows at a time."""
     left, right = (names.split() * 2)[:2]

@@ -88,7 +88,9 @@ def test_products(architecture: str, dtype: DType) -> None:
 
 
 @pytest.mark.parametrize("architecture", USUAL)
-@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize(
+    "form", [pytest.param(name, marks=pytest.mark.nightly if name == "e5m2" else ()) for name in FORMATS]
+)
 def test_scaled_products(architecture: str, form: str) -> None:
     found = matrix_instructions(scaled_product(form), architecture)
     is_native = any("block_scale" in instruction or "mfma_scale" in instruction for instruction in found)

@@ -121,8 +121,8 @@ def test_python_runs_beside_a_kernel(models: list[Compiled]) -> None:
     counter = threading.Thread(target=count)
     counter.start()
     try:
-        before = turns[0]
-        for _ in range(20):
+        before, end = turns[0], time.monotonic() + 20
+        while turns[0] == before and time.monotonic() < end:  # the system may have other things to do
             call()
         assert turns[0] > before
     finally:

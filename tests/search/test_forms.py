@@ -133,7 +133,9 @@ def test_a_form_gives_what_the_region_gives(name: str, kind: str) -> None:
             np.testing.assert_allclose(got, wanted, rtol=2e-4 if kind == "large" else 1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["scaled", "additive", "causal", "grouped heads"])
+@pytest.mark.parametrize(
+    "name", ["scaled", "additive", "causal", pytest.param("grouped heads", marks=pytest.mark.nightly)]
+)
 def test_schedules_of_a_form_compute_it(name: str) -> None:
     region = SPELLINGS[name]
     found = list(folding(region, LICENCES))

@@ -99,8 +99,17 @@ def generate(run: Any, prompt: list[int], count: int) -> list[torch.Tensor]:
     return found
 
 
-@pytest.mark.parametrize("activations", ["q8", None])
-@pytest.mark.parametrize(("kind", "is_tied"), [(KINDS.Q8_0, False), (KINDS.Q4_0, True), (KINDS.F16, True)])
+@pytest.mark.parametrize(
+    ("kind", "is_tied", "activations"),
+    [
+        (KINDS.Q8_0, False, "q8"),
+        (KINDS.Q4_0, True, None),
+        (KINDS.F16, True, "q8"),
+        pytest.param(KINDS.Q8_0, False, None, marks=pytest.mark.nightly),
+        pytest.param(KINDS.Q4_0, True, "q8", marks=pytest.mark.nightly),
+        pytest.param(KINDS.F16, True, None, marks=pytest.mark.nightly),
+    ],
+)
 def test_compiled_generates_what_eager_does(
     tmp_path: Path, kind: KINDS, is_tied: bool, activations: str | None
 ) -> None:
