@@ -142,10 +142,13 @@ class SymbolTable:
         """What the guards of the graph say, read once."""
         if self._facts is None:
             self._facts = _Facts([], {})
-            for guard in self.shape_env.guards if self.shape_env is not None else ():
+            env = self.shape_env
+            for guard in env.guards if env is not None else ():
                 parts = guard.expr.args if isinstance(guard.expr, sympy.And) else (guard.expr,)
                 for part in parts:
-                    self._note_fact(cast(Any, part), self._facts)
+                    # sizes are read with their symbols replaced; so is what is said of them
+                    replaced = cast(ShapeEnv, env).replace(cast(Any, part))
+                    self._note_fact(replaced, self._facts)
         return self._facts
 
     def _note_fact(self, relation: Any, facts: _Facts) -> None:

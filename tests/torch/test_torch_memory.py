@@ -302,6 +302,22 @@ def test_outputs_share_memory_as_in_eager(name: str, dynamic: bool) -> None:
     assert all(torch.allclose(a, b) for a, b in zip(found, expected, strict=True))
 
 
+def test_outputs_share_memory_where_a_size_turns_out_to_be_another_ones_double() -> None:
+    """What a guard says of the size is said of it as it is read: as twice the other one."""
+
+    def parts(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        x.expand(x.shape[0], 2 * y.shape[0], 2 * y.shape[0])
+        z = x.logical_and(x[0, 0])
+        return z.unsqueeze(-1), z.unsqueeze(-2)
+
+    run = compiled(parts, dynamic=True)
+    for count in (8, 5):
+        x, y = torch.randn(3, 2 * count, 2 * count), torch.randn(count)
+        found, expected = run(x, y), parts(x, y)
+        assert _sharing(found) == _sharing(expected)
+        assert [one.stride() for one in found] == [one.stride() for one in expected]
+
+
 def test_gradients_flow_through_outputs_that_share_memory() -> None:
     torch._dynamo.reset()
     function = compiled(lambda x: (x @ x).chunk(3, -1))
