@@ -38,6 +38,8 @@ ROWS_AT_ONCE, SUMS_AT_ONCE = 4, 8
 """Rows of a block, and vectors of all of them, that are summed up along their lanes at once: none waits for another."""
 SUMMED_CYCLES = 30.0
 """What the end of such sums takes, lane by lane, of all rows at once."""
+PAGE_BYTES, PAGE_SECONDS = 4096, 80e-9
+"""What a stream from memory waits for at the end of a page, where hardware stops looking ahead: several at once."""
 SCANNED, SCANNED_ROWS = (8, 4, 2, 1), (4, 2, 1)
 """Running values of a scan that are carried at once, so that they do not wait for each other: vectors, and single ones
 of several rows, of which more would be in one set of the first cache where rows are a power of two apart."""
@@ -139,11 +141,18 @@ class NestGenerator(ContractionGenerator):
             return hop_seconds(shapes, view, self.machine, covered, trips) + ends(shapes)
 
         def ends(shapes: Shapes) -> float:
-            """Of the sums along the lane."""
+            """Of the sums along the lane, and of the pages that they read."""
             if not is_summed:
                 return 0.0
-            rows = math.prod(-(-shapes.sizes[i] // covered.get(i, 1)) for i in view.free if i != lane)
-            return rows * SUMMED_CYCLES / self.machine.cycles_a_second
+            free = [i for i in view.free if i != lane]
+            rows = math.prod(-(-shapes.sizes[i] // covered.get(i, 1)) for i in free)
+            loads = [
+                t for t in below(view.roots, view.stops) if t.op == "load" and shapes.stride(t, lane) == 1
+            ]
+            far = sum(size for load in loads if (size := shapes.bytes_of(load)) > self.machine.l3)
+            at_once = math.prod(covered.get(i, 1) for i in free)
+            waiting = far / PAGE_BYTES * PAGE_SECONDS / at_once
+            return rows * SUMMED_CYCLES / self.machine.cycles_a_second + waiting
 
         tiled = [index for index, count in covered.items() if count >= self.machine.lanes]
         vectors = self._row_seconds(view, view.stops, lane, covered[lane], tiled)
@@ -166,8 +175,7 @@ class NestGenerator(ContractionGenerator):
         for tile in tiles:
             registers = [Factor(lane, tile, "tile"), vector] if tile > 1 else [vector]
             several = min(ROWS_AT_ONCE, SUMS_AT_ONCE // tile)
-            is_block = view.at is not None and outer and self.shapes.sizes[outer[-1]] % several == 0
-            if lane in sums and is_block:
+            if lane in sums and outer and self._fits_rows(view, outer[-1], several):
                 rows = [Factor(outer[-1], several, "tile"), *registers]
                 found.append(([], rows, {lane: tile * lanes, outer[-1]: several}))
             found.append(([], registers, {lane: tile * lanes}))
@@ -179,6 +187,12 @@ class NestGenerator(ContractionGenerator):
                 loops = [Factor(index, squares), *self._lines(view, lane)]
                 found.append((loops, [Factor(index, lanes, "tile"), vector], square))
         return found
+
+    def _fits_rows(self, view: StageView, index: str, several: int) -> bool:
+        """Whether several rows may be summed up at once: memory gives several streams faster than one."""
+        if view.at is not None:
+            return self.shapes.sizes[index] % several == 0
+        return not self.coarse and self._fits_long(index, several)
 
     def _lines(self, view: StageView, lane: str) -> list[Factor]:
         """A loop over the vectors of a cache line, where it has several: what is left of a line may be gone when it is

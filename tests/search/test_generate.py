@@ -303,3 +303,43 @@ def test_exponentials_are_kept_for_a_row_whose_result_is_narrower() -> None:
 
 def test_a_long_index_has_tiles_that_do_not_divide_it() -> None:
     assert "i:4:tile i:16:lane" in first_schedule(DIFFERENCES, Machine(16, 32))
+
+
+def product_with_a_vector(rows: int, depth: int) -> Region:
+    b = regions.Builder()
+    product = b.apply("mul", b.read(0, {"i": depth, "k": 1}), b.read(1, {"k": 1}))
+    value = b.total(product, "k")
+    return b.region({"i": rows, "k": depth}, [rows * depth, depth], [(value, {"i": 1})])
+
+
+def rows_at_once(candidate: Candidate) -> list[int | None]:
+    factors = candidate.schedule.roots[0].factors
+    return [factor.extent for factor in factors if factor.index == "i" and factor.role == "tile"]
+
+
+def test_rows_from_memory_are_summed_several_at_once() -> None:
+    """One stream waits at the end of every page; where rows lie in a cache none does."""
+    far = product_with_a_vector(4096, 4096)
+    first, _ = next(legal_candidates(far, HOST, Samples({})))
+    assert rows_at_once(first) == [4]
+    gains: list[float] = []
+    for region in (far, product_with_a_vector(1024, 1024)):
+        found = Generator(region, HOST, Shapes(region, {})).suggested()
+        alone, several = (
+            min(c.estimate.seconds(HOST) for c in found if rows_at_once(c) == rows) for rows in ([], [4])
+        )
+        gains.append(1 - several / alone)
+    assert gains[0] > 3 * gains[1]
+
+
+def test_a_few_rows_that_no_tile_divides_are_summed_alone() -> None:
+    assert not any(map(rows_at_once, candidates(product_with_a_vector(7, 4096), {})))
+
+
+@pytest.mark.parametrize(("rows", "depth"), [(256, 37), (259, 64), (1027, 70)])
+def test_rows_at_once_are_summed_as_alone(rows: int, depth: int) -> None:
+    region = product_with_a_vector(rows, depth)
+    several = [c for c in candidates(region, {}) if rows_at_once(c) and is_legal(region, c)]
+    assert several
+    for candidate in several[:4]:
+        run_and_compare(region, candidate.schedule, {})
