@@ -6,6 +6,7 @@ tensor, and of results that must have such strides; `copied_bytes` counts them.
 
 from __future__ import annotations
 
+import itertools
 import math
 import operator
 import threading
@@ -22,6 +23,7 @@ from luminal.plan.constants import Constant, Epoch
 from luminal.runtimes.memory import HUGE_PAGE, leased_buffer
 from luminal.torch import report
 from luminal.torch.extern import CARRIERS, from_carrier, to_carrier
+from luminal.torch.fused_steps import count_fused_steps
 from luminal.torch.import_fx import ImportedGraph, InputSlot, OutputSlot
 from luminal.torch.layout import Layout
 from luminal.torch.symbols import SymbolBinding
@@ -42,6 +44,7 @@ Sizes = tuple[int, ...]
 FixedResult = tuple[Sizes, Sizes, int, torch.dtype]
 """Shape, strides, how many elements lie in memory, and dtype."""
 Copies = list[tuple[torch.Tensor, torch.Tensor]]
+_uncounted = itertools.count()
 
 
 class Program(Protocol):
@@ -139,6 +142,7 @@ class CompiledGraph:
         self._traced_on, self._is_gpu = device, hasattr(type(program), "device")
         slots = imported.inputs
         self._constants = [(position, slots[position]) for position in constants]
+        count_fused_steps()
         self._parameters = sorted({s.argument for _, s in self._constants if s.constant is None})
         self._of_thread = threading.local()
         """What this thread has bound: instances of one model may share a compiled graph."""
@@ -390,11 +394,12 @@ def _is_met(holds: Callable[[Sequence[Any]], int], given: Sequence[Any]) -> bool
 
 
 def _versions(tensors: Sequence[torch.Tensor]) -> list[int]:
-    """How often each tensor was written to; 0 for those of inference mode, which do not count."""
+    """How often each tensor was written to. Those of inference mode do not count: each time a number that no version
+    is, so that they pass for changed."""
     try:
         return [tensor._version for tensor in tensors]
     except RuntimeError:
-        return [0 if tensor.is_inference() else tensor._version for tensor in tensors]
+        return [~next(_uncounted) if tensor.is_inference() else tensor._version for tensor in tensors]
 
 
 def _is_small(elements: int, dtype: torch.dtype) -> bool:

@@ -99,6 +99,29 @@ def test_parameters_of_inference_mode() -> None:
         x = torch.randn(3, 4)
         assert_same(run(x), model(x))
         assert_same(run(x + 1), model(x + 1))
+        for parameter in model.parameters():
+            parameter.mul_(2)
+        assert_same(run(x), model(x))
+
+
+def test_frozen_parameters_of_inference_mode_are_bound_once(binds: list[int]) -> None:
+    with torch.inference_mode():
+        model = _model()
+        run = compiled(model, freeze=True)
+        assert _agree(model, run) and _agree(model, run)
+    assert len(binds) == 1
+
+
+@pytest.mark.parametrize("name", ["SGD", "Adam", "AdamW", "Adagrad"])
+def test_fused_steps_of_optimizers_are_seen(name: str) -> None:
+    model = _model()
+    run = compiled(model)
+    optimizer = getattr(torch.optim, name)(model.parameters(), lr=0.5, fused=True)
+    for _ in range(2):
+        assert _agree(model, run)
+        model(torch.randn(3, 4)).square().mean().backward()
+        optimizer.step()
+    assert _agree(model, run)
 
 
 def test_a_buffer_that_the_model_updates_is_no_constant() -> None:
