@@ -15,6 +15,9 @@ from luminal.emit_cpu.jit import Target, compile_object, load_object
 ACCUMULATORS = 12
 """Independent chains: more than latency times throughput of any processor at hand, and with the factor no more than the
 16 registers of AVX2."""
+STREAMS = 4
+"""Places from which one core reads at once: hardware looks ahead along a stream as far as a page goes, so that one
+alone waits at the end of each."""
 PASSES = 7
 SECONDS = 0.05
 COPIED = 64 << 20
@@ -67,7 +70,7 @@ def reader(arrays: Sequence[NDArray[np.float32]], threads: int) -> Callable[[], 
     """
     target = Target.host()
     lanes = target.vector_bits // 32
-    library = load_object(compile_object(_reading(lanes), target), ["read"])
+    library = load_object(compile_object(reading(lanes), target), ["read"])
     function = ctypes.CFUNCTYPE(ctypes.c_float, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(
         library["read"]
     )
@@ -159,10 +162,12 @@ done:
 """
 
 
-def _reading(lanes: int) -> str:
-    """float read(ptr data, i64 blocks, i64 rounds): a block is one vector for each accumulator."""
+def reading(lanes: int) -> str:
+    """float read(ptr data, i64 blocks, i64 rounds): a block is one vector for each accumulator, as many of each of
+    STREAMS parts of the data."""
     vector = f"<{lanes} x float>"
     chains = range(ACCUMULATORS)
+    each = ACCUMULATORS // STREAMS
     begins = _begins(vector, "block")
     steps = "\n".join(
         f"  %p{n} = getelementptr {vector}, ptr %data, i64 %v{n}\n"
@@ -170,19 +175,23 @@ def _reading(lanes: int) -> str:
         f"  %b{n} = fadd {vector} %a{n}, %x{n}"
         for n in chains
     )
-    numbers = "\n".join(f"  %v{n} = add i64 %base, {n}" for n in chains)
+    starts = "\n".join(f"  %start{s} = mul i64 %blocks, {each * s}" for s in range(STREAMS))
+    numbers = "\n".join(
+        f"  %w{n} = add i64 %base, {n % each}\n  %v{n} = add i64 %w{n}, %start{n // each}" for n in chains
+    )
     sums = _sums(vector)
     return f"""
 define float @read(ptr %data, i64 %blocks, i64 %rounds) {{
 entry:
   %total = mul i64 %blocks, %rounds
   %none = icmp eq i64 %total, 0
+{starts}
   br i1 %none, label %empty, label %block
 block:
   %i = phi i64 [ 0, %entry ], [ %next, %block ]
   %at = phi i64 [ 0, %entry ], [ %after, %block ]
 {begins}
-  %base = mul i64 %at, {ACCUMULATORS}
+  %base = mul i64 %at, {each}
 {numbers}
 {steps}
   %next = add i64 %i, 1

@@ -144,19 +144,27 @@ class NestGenerator(ContractionGenerator):
             """Of the sums along the lane, and of the pages that they read."""
             if not is_summed:
                 return 0.0
-            free = [i for i in view.free if i != lane]
-            rows = math.prod(-(-shapes.sizes[i] // covered.get(i, 1)) for i in free)
-            loads = [
-                t for t in below(view.roots, view.stops) if t.op == "load" and shapes.stride(t, lane) == 1
-            ]
-            far = sum(size for load in loads if (size := shapes.bytes_of(load)) > self.machine.l3)
-            at_once = math.prod(covered.get(i, 1) for i in free)
-            waiting = far / PAGE_BYTES * PAGE_SECONDS / at_once
+            rows = math.prod(-(-shapes.sizes[i] // covered.get(i, 1)) for i in view.free if i != lane)
+            waiting = sum(self._waiting(shapes, load, lane, covered) for load in self._loads(view))
             return rows * SUMMED_CYCLES / self.machine.cycles_a_second + waiting
 
         tiled = [index for index, count in covered.items() if count >= self.machine.lanes]
         vectors = self._row_seconds(view, view.stops, lane, covered[lane], tiled)
         return add_seconds([vectors, self._each(hops)])
+
+    def _loads(self, view: StageView) -> list[Term]:
+        return [term for term in below(view.roots, view.stops) if term.op == "load"]
+
+    def _waiting(self, shapes: Shapes, load: Term, lane: str, covered: Mapping[str, int]) -> float:
+        """At the ends of the pages of what is read from memory along the lane, as so many streams as lie apart."""
+        if shapes.stride(load, lane) != 1 or shapes.bytes_of(load) <= self.machine.l3:
+            return 0.0
+        streams = math.prod(covered.get(i, 1) for i in load.free if self._lies_apart(shapes, load, i))
+        return shapes.bytes_of(load) / PAGE_BYTES * PAGE_SECONDS / streams
+
+    def _lies_apart(self, shapes: Shapes, load: Term, index: str) -> bool:
+        """Whether what a load reads for one value of an index is in another page than what it reads for the next."""
+        return (shapes.stride(load, index) or 0) * load.dtype.size_bytes >= PAGE_BYTES
 
     def _registers(
         self, view: StageView, lane: str, outer: list[str], sums: list[str]
@@ -175,9 +183,9 @@ class NestGenerator(ContractionGenerator):
         for tile in tiles:
             registers = [Factor(lane, tile, "tile"), vector] if tile > 1 else [vector]
             several = min(ROWS_AT_ONCE, SUMS_AT_ONCE // tile)
-            if lane in sums and outer and self._fits_rows(view, outer[-1], several):
-                rows = [Factor(outer[-1], several, "tile"), *registers]
-                found.append(([], rows, {lane: tile * lanes, outer[-1]: several}))
+            for index in self._rows_at_once(view, outer, several) if lane in sums else ():
+                rows = [Factor(index, several, "tile"), *registers]
+                found.append(([], rows, {lane: tile * lanes, index: several}))
             found.append(([], registers, {lane: tile * lanes}))
         for index in self._turned(view, lane, sums):
             # wide pieces of rows, each of which is in other pages; or rows from end to end, as many as there are lanes
@@ -188,11 +196,17 @@ class NestGenerator(ContractionGenerator):
                 found.append((loops, [Factor(index, lanes, "tile"), vector], square))
         return found
 
-    def _fits_rows(self, view: StageView, index: str, several: int) -> bool:
-        """Whether several rows may be summed up at once: memory gives several streams faster than one."""
+    def _rows_at_once(self, view: StageView, outer: list[str], several: int) -> list[str]:
+        """Indices of which several values are summed up at once: rows beside each other, and those that lie in other
+        pages, since memory gives several streams faster than one."""
         if view.at is not None:
-            return self.shapes.sizes[index] % several == 0
-        return not self.coarse and self._fits_long(index, several)
+            return [index for index in outer[-1:] if self.shapes.sizes[index] % several == 0]
+        if self.coarse:
+            return []
+        apart = [
+            i for i in outer if any(self._lies_apart(self.shapes, load, i) for load in self._loads(view))
+        ]
+        return [i for i in dict.fromkeys((*outer[-1:], *apart[-1:])) if self._fits_long(i, several)]
 
     def _lines(self, view: StageView, lane: str) -> list[Factor]:
         """A loop over the vectors of a cache line, where it has several: what is left of a line may be gone when it is

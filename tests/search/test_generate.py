@@ -13,6 +13,7 @@ from luminal.dim import dim
 from luminal.search.candidates import is_legal, legal_candidates, plain_candidate
 from luminal.search.generate import Candidate, Generator
 from luminal.search.machine import Machine
+from luminal.search.nests import PAGE_BYTES
 from luminal.search.ordering import ordered
 from luminal.search.roofline import Estimate
 from luminal.search.samples import Samples
@@ -334,6 +335,22 @@ def test_rows_from_memory_are_summed_several_at_once() -> None:
 
 def test_a_few_rows_that_no_tile_divides_are_summed_alone() -> None:
     assert not any(map(rows_at_once, candidates(product_with_a_vector(7, 4096), {})))
+
+
+@pytest.mark.parametrize(("keys", "apart"), [(16, True), (8, False)])
+def test_rows_in_other_pages_are_summed_at_once_too(keys: int, apart: bool) -> None:
+    """Those of several heads, 64 numbers long, where the keys of a head fill a page."""
+    b = regions.Builder()
+    key = b.read(0, {"h": keys * 64, "j": 64, "k": 1})
+    value = b.total(b.apply("mul", key, b.read(1, {"h": 64, "k": 1})), "k")
+    sizes = {"h": 8, "j": keys, "k": 64}
+    region = b.region(sizes, [8 * keys * 64, 512], [(value, {"h": keys, "j": 1})])
+    assert (keys * 64 * 4 >= PAGE_BYTES) is apart
+    summed = [c for c in candidates(region, {}) if "k:4:lane" in str(c.schedule) and is_legal(region, c)]
+    of_heads = [c for c in summed if "h:4:tile" in str(c.schedule)]
+    assert bool(of_heads) is apart and any("j:4:tile" in str(c.schedule) for c in summed)
+    for candidate in of_heads[:2]:
+        run_and_compare(region, candidate.schedule, {})
 
 
 @pytest.mark.parametrize(("rows", "depth"), [(256, 37), (259, 64), (1027, 70)])
