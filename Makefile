@@ -13,7 +13,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check --no-input
 LIMITS := --constraint requirements/constraints.txt
 JOBS   ?= 2
 
-.PHONY: install run test nightly lint clean
+.PHONY: install run test pytest nightly lint clean
 
 install: $(STAMP)
 
@@ -34,7 +34,11 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
-test: lint
+# Types are checked beside the first tests: it takes one processor a minute.
+test: $(STAMP)
+	$(MAKE) --no-print-directory --jobs=2 lint pytest
+
+pytest: $(STAMP)
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup
 
 nightly: $(STAMP)

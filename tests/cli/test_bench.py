@@ -122,7 +122,7 @@ def test_who_fails_or_declines_is_named_and_the_others_go_on(
     tmp_path: Path, peers: dict[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     given = ",".join(peers.values())
-    status, content = bench(tmp_path, "--peers", given, "--only", "rows 4*", "--limit", "15")
+    status, content = bench(tmp_path, "--peers", given, "--only", "rows 4*", "--limit", "12")
     assert status == 0
     dynamic, static = content["rows"]
     assert dynamic["peers"].keys() == {"eager", "choosy"} and dynamic["luminal_ms"]
@@ -131,7 +131,7 @@ def test_who_fails_or_declines_is_named_and_the_others_go_on(
     assert failed.keys() == {"wrong", "crashing", "raising", "late"} and static["failed"].keys() == {"wrong"}
     assert failed["wrong"].startswith("wrong: it errs by")
     assert "status 7" in failed["crashing"] and "last words" in failed["crashing"]
-    assert failed["raising"] == "ValueError: no such kernel" and failed["late"] == "took more than 15 s"
+    assert failed["raising"] == "ValueError: no such kernel" and failed["late"] == "took more than 12 s"
     assert static["notes"]["crashing"] == "noted"
     assert static["left_out"] == {"choosy": "only dynamic cases"}
     assert content["left_out"] == {"absent": "the package nonesuch is not installed"}

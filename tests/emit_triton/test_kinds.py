@@ -51,9 +51,7 @@ def test_the_page_has_no_fault_and_no_row_that_nothing_makes() -> None:
     assert "**" not in found[2], "a fault"
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", ["llama-8b-decode-q8_0", pytest.param("llama-8b-prefill-bf16", marks=pytest.mark.nightly)]
-)
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", ["llama-8b-decode-q8_0", "llama-8b-prefill-bf16"])
 def test_a_layer_at_full_size_is_built(name: str) -> None:
     assert all(is_good for _, is_good in rows(name, build(name, "sm_90")))

@@ -19,7 +19,7 @@ from tests.emit_triton.support import numbers as moderate
 from tests.kernel import regions
 
 INNER, COLUMNS = 512, 128
-LONG = ("q6_k", "mxfp8_e5m2", "nvfp4")
+LONG = ("q6_k", "q4_k", "mxfp8_e5m2", "nvfp4")
 """Formats that take long to interpret, and have much in common with others."""
 
 

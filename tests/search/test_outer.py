@@ -159,6 +159,7 @@ def test_no_candidate_is_timed_twice_but_beside_others(partition: Partition, mod
     assert len(fresh) - len(set(fresh)) <= confirmed + len(found.states)
 
 
+@pytest.mark.nightly
 def test_ten_seeds_time_different_candidates_and_end_within_five_percent(
     partition: Partition, model: Cuts
 ) -> None:

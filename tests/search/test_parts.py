@@ -115,8 +115,10 @@ def product(rows: int, length: int, columns: int) -> Region:
     return b.region({"i": rows, "j": columns, "k": length}, [*sizes], [(value, {"i": columns, "j": 1})])
 
 
-@pytest.mark.parametrize("rows", [1, 6])
-@pytest.mark.parametrize("constant", [False, True])
+@pytest.mark.parametrize(
+    ("rows", "constant"),
+    [(1, False), (1, True), (6, True), pytest.param(6, False, marks=pytest.mark.nightly)],
+)
 def test_the_sum_of_a_product_is_computed_in_parts_by_all_cores(rows: int, constant: bool) -> None:
     region = product(rows, LENGTH, 32)
     weights = replace(region.arguments[1], constant=constant)
