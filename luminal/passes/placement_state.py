@@ -12,7 +12,6 @@ from xdsl.ir import Block, Operation, SSAValue
 from luminal.dialects.kernel.placed_types import Reference, ReferenceType, TileAxis
 from luminal.dialects.kernel.schedule import CarriedLoop, Schedule, Stage, Target
 from luminal.dialects.kernel.terms import Region, Term
-from luminal.dim import Dim
 from luminal.errors import ScheduleError
 from luminal.passes.needed import NOTHING_KNOWN, Needed
 from luminal.passes.nest import MemoryLoop, OpenStage, PlacedBuffer, PlacedFactor, Scope
@@ -294,18 +293,13 @@ def _added_sums(region: Region, terms: Sequence[Term]) -> dict[Term, Term]:
 def _references(region: Region, packed: Mapping[int, PackedLoad]) -> list[Reference]:
     """Arguments then outputs; an output that is an argument's memory shares its alias class.  What is packed has the
     elements of its layout, padding included."""
+    layouts = {n: PlacedBuffer(each.buffer, None, each.load.dtype) for n, each in packed.items()}
     arguments = [
-        Reference(argument.dtype, _packed_elements(region, packed[number]), "argument", number)
-        if number in packed
-        else Reference(argument.dtype, argument.elements, "argument", number)
-        for number, argument in enumerate(region.arguments)
+        Reference(a.dtype, layouts[n].elements(region) if n in layouts else a.elements, "argument", n)
+        for n, a in enumerate(region.arguments)
     ]
     outputs = [
         Reference(o.dtype, o.elements, "output", o.alias if o.alias >= 0 else len(arguments) + n)
         for n, o in enumerate(region.outputs)
     ]
     return arguments + outputs
-
-
-def _packed_elements(region: Region, packed: PackedLoad) -> Dim:
-    return PlacedBuffer(packed.buffer, None, packed.load.dtype).elements(region)

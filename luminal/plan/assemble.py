@@ -102,10 +102,10 @@ def interpreted_plan(
 def interpreted_kernel(region: Region, schedule: Schedule, name: str) -> InterpretedKernel:
     """A region under a schedule, placed and interpreted."""
     function = place(region, schedule, name)
-    references = [reference_of(argument) for argument in function.body.block.args]
+    references = map(reference_of, function.body.block.args)
+    memory = [(reference.dtype, reference.elements) for reference in references]
 
     def run(arrays: list[NDArray[Any]], dims: Mapping[str, int]) -> None:
         interpret_placed(function, arrays, dims)
 
-    memory = [(reference.dtype, reference.elements) for reference in references]
     return InterpretedKernel(memory, function.symbol_names, run)

@@ -13,9 +13,9 @@ from dataclasses import replace
 from luminal.dim import Range, Symbol
 from luminal.dim.buckets import Box, bucketed, gaps, holds
 from luminal.passes.region_graph import CheckStep, OpaqueStep, RegionGraph, RegionStep
-from luminal.search.candidates import generator_of, suggested
+from luminal.search.candidates import coarse_generators, suggested
 from luminal.search.cut_search import LAUNCH_SECONDS
-from luminal.search.forms import Form, Forms, last_of_each
+from luminal.search.forms import Forms
 from luminal.search.generate import Candidate
 from luminal.search.machine import Machine
 from luminal.search.ordering import ordered
@@ -108,8 +108,8 @@ class BucketAdvice:
         return self._priced[key]
 
     def _price(self, step: RegionStep | CheckStep, samples: Samples) -> tuple[Seconds, Seconds]:
-        every = (Form("", step.region), *last_of_each(self.forms.of(step.region, step.key)))
-        generators = [generator_of(form, self.machine, samples, coarse=True) for form in every]
+        forms = self.forms.of(step.region, step.key)
+        every, generators = coarse_generators(step.region, self.machine, samples, forms)
         found = suggested(every, generators)
         if not found:  # plain loops, whatever the sizes
             plain = self._seconds_of(generators[0].fallbacks()[0])

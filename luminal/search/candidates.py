@@ -86,12 +86,20 @@ def coarse_candidates(
     Whether they are legal is not asked: nearly all are, and asking takes as long as pricing.  Sizes of the blocks of a
     fold make little of a difference.
     """
-    every = (Form("", region), *last_of_each(forms))
-    generators = [generator_of(form, machine, samples, coarse=True) for form in every]
+    every, generators = coarse_generators(region, machine, samples, forms)
     return [
         *ordered(suggested(every, generators, for_all=False), machine),
         *generators[0].fallbacks(),
     ]
+
+
+def coarse_generators(
+    region: Region, machine: Machine, samples: Samples, forms: Sequence[Form]
+) -> tuple[list[Form], list[Generator]]:
+    """A region and those of its forms that differ in more than the size of blocks, each with what enumerates few of its
+    schedules."""
+    every = [Form("", region), *last_of_each(forms)]
+    return every, [generator_of(form, machine, samples, coarse=True) for form in every]
 
 
 def suggested(

@@ -153,7 +153,7 @@ class NestGenerator(ContractionGenerator):
         return add_seconds([vectors, self._each(hops)])
 
     def _loads(self, view: StageView) -> list[Term]:
-        return [term for term in below(view.roots, view.stops) if term.op == "load"]
+        return [term for term in self.shapes.below(view.roots, view.stops) if term.op == "load"]
 
     def _waiting(self, shapes: Shapes, load: Term, lane: str, covered: Mapping[str, int]) -> float:
         """At the ends of the pages of what is read from memory along the lane, as so many streams as lie apart."""

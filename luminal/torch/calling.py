@@ -45,6 +45,7 @@ FixedResult = tuple[Sizes, Sizes, int, torch.dtype]
 """Shape, strides, how many elements lie in memory, and dtype."""
 Copies = list[tuple[torch.Tensor, torch.Tensor]]
 _uncounted = itertools.count()
+"""What stands for the version of a tensor that has none: another number each time."""
 
 
 class Program(Protocol):

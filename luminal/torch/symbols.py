@@ -140,15 +140,16 @@ class SymbolTable:
 
     def _guards(self) -> _Facts:
         """What the guards of the graph say, read once."""
-        if self._facts is None:
-            self._facts = _Facts([], {})
-            env = self.shape_env
-            for guard in env.guards if env is not None else ():
-                parts = guard.expr.args if isinstance(guard.expr, sympy.And) else (guard.expr,)
-                for part in parts:
-                    # sizes are read with their symbols replaced; so is what is said of them
-                    replaced = cast(ShapeEnv, env).replace(cast(Any, part))
-                    self._note_fact(replaced, self._facts)
+        if self._facts is not None:
+            return self._facts
+        self._facts = _Facts([], {})
+        if self.shape_env is None:
+            return self._facts
+        for guard in self.shape_env.guards:
+            parts = guard.expr.args if isinstance(guard.expr, sympy.And) else (guard.expr,)
+            for part in parts:
+                # sizes are read with their symbols replaced; so is what is said of them
+                self._note_fact(self.shape_env.replace(cast(Any, part)), self._facts)
         return self._facts
 
     def _note_fact(self, relation: Any, facts: _Facts) -> None:
